@@ -89,18 +89,22 @@ impl Area {
     /// The paths that may be in this area, and are surely in none of the others; as the expression
     /// of a route. `None`: there are none.
     pub(super) fn without<'a>(&self, others: impl Iterator<Item = &'a Self>) -> Option<Condition> {
-        let mut text = self.may.clone();
-        for other in others {
-            match other.sure() {
-                Some("") => return None,
-                Some(sure) if sure != "(?!)" => text.push_str(&format!("(?!{sure})")),
-                _ => {}
+        let mut excluded: Vec<&str> = Vec::new();
+        for sure in others.filter_map(Self::sure) {
+            match sure {
+                "" => return None,
+                "(?!)" => {}
+                sure if excluded.contains(&sure) => {}
+                sure => excluded.push(sure),
             }
         }
-        if text.contains("(?!)") {
+        // An area and all that is outside of it: nothing is left.
+        let is_opposite = |sure: &&str| excluded.contains(&format!("(?!{sure})").as_str());
+        if excluded.iter().any(is_opposite) {
             return None;
         }
-        Some(Condition(text))
+        let texts: Vec<String> = excluded.iter().map(|sure| format!("(?!{sure})")).collect();
+        joined(&self.may, &texts)
     }
 
     /// The paths that are surely in this area, and in none of the others.
@@ -108,18 +112,21 @@ impl Area {
         &self,
         others: impl Iterator<Item = &'a Self>,
     ) -> Option<Condition> {
-        let mut text = self.sure()?.to_owned();
-        for other in others {
-            if other.may.is_empty() {
-                return None;
-            }
-            text.push_str(&format!("(?!{})", other.may));
-        }
-        if text.contains("(?!)") {
-            return None;
-        }
-        Some(Condition(text))
+        let texts: Vec<String> = others.map(|other| format!("(?!{})", other.may)).collect();
+        joined(self.sure()?, &texts)
     }
+}
+
+/// Look-aheads for an area and others behind it; `None`: no path meets them.
+fn joined(area: &str, others: &[String]) -> Option<Condition> {
+    let mut text = area.to_owned();
+    for other in others {
+        let is_known = text.starts_with(other.as_str()) || text.ends_with(other.as_str());
+        if !is_known {
+            text.push_str(other);
+        }
+    }
+    (!text.contains("(?!)")).then_some(Condition(text))
 }
 
 /// The condition of a route: look-aheads for its path.

@@ -83,6 +83,24 @@ pub(super) fn guard() -> Section {
     route
 }
 
+/// Sets the script that answers in a folder, beside those of other folders.
+fn set_front_controller(folder: &str, script: String, site: &mut Section) {
+    let folder = if folder.is_empty() { "/" } else { folder };
+    // Its value is a text for the whole site, or a table.
+    let known = match site.texts("front_controller").is_empty() {
+        false => site.take("front_controller").filter(|known| known != "off"),
+        true => None,
+    };
+    match known {
+        None if folder == "/" && !site.has("front_controller") => {
+            return site.set("front_controller", script);
+        }
+        None => {}
+        Some(known) => site.set_in("front_controller", "/", known),
+    }
+    site.set_in("front_controller", folder, script);
+}
+
 fn rules<'d>(directives: &[&'d Directive]) -> Vec<Rule<'d>> {
     let (mut rules, mut pending) = (Vec::new(), Vec::new());
     for directive in directives {
@@ -138,10 +156,41 @@ impl Rule<'_> {
                 site.left_out(&self.directive.place, text);
             }
         }
+        if let Some(script) = self.front_controller(around, &conditions, site) {
+            return set_front_controller(around.folder.unwrap_or_default(), script, site);
+        }
         match self.expression(around, &conditions) {
             Some(expression) => self.answer(around, &expression, &conditions, routes),
             None => self.refuse(around, "its expression is not known", routes),
         }
+    }
+
+    /// The script that answers in a folder for all paths that lead to no file; `None`: this is
+    /// another rule, or no scripts run.
+    fn front_controller(
+        &self,
+        around: Around<'_>,
+        conditions: &Conditions,
+        site: &Section,
+    ) -> Option<String> {
+        const ALL: [&str; 6] = [".", "^", ".*", "^.*$", "^(.*)$", "(.*)"];
+        let is_plain = conditions.ahead.is_empty()
+            && conditions.methods.is_empty()
+            && conditions.fields.is_empty()
+            && !conditions.exists;
+        let is_missing = [Missing::File, Missing::Folder];
+        let is_missing = is_missing.iter().all(|kind| conditions.missing.contains(kind));
+        let has_other_flags = self
+            .flags
+            .iter()
+            .any(|(name, _)| !["l", "last", "end", "pt", "qsa", "nc"].contains(&name.as_str()));
+        if !is_plain || !is_missing || has_other_flags || !ALL.contains(&self.directive.word()) {
+            return None;
+        }
+        let text = self.directive.words.get(1)?;
+        let script = self.target(text, around, false).filter(|_| around.folder.is_some())?;
+        let is_script = script.starts_with('/') && script.ends_with(".php");
+        (is_script && !script.contains('$') && site.has("pool")).then_some(script)
     }
 
     /// The expression for the path, with the conditions in front.

@@ -8,8 +8,6 @@ use sendoff_convert_document::sources::{MAX_DEPTH, Source, Sources};
 use sendoff_convert_document::{Directive, Files, Place, Unreadable};
 use sendoff_htaccess::syntax;
 
-/// The folder of relative paths, unless `ServerRoot` names one.
-const SERVER_ROOT: &str = "/etc/apache2";
 /// The variables of Debian's `envvars`.
 const DEBIAN: [(&str, &str); 6] = [
     ("APACHE_LOG_DIR", "/var/log/apache2"),
@@ -59,16 +57,14 @@ fn is_main(text: &str) -> bool {
     })
 }
 
-/// The folder of the main file, where relative paths begin: the parent of `sites-available`.
+/// The folder of the main file, where relative paths begin unless `ServerRoot` names another one:
+/// the parent of `sites-available`.
 fn main_folder(path: &Path) -> PathBuf {
     let folder = path.parent().unwrap_or(Path::new(""));
     let name = folder.file_name().and_then(|name| name.to_str()).unwrap_or_default();
     let is_part = name.ends_with("-available") || name.ends_with("-enabled") || name == "conf.d";
     let folder = if is_part { folder.parent().unwrap_or(folder) } else { folder };
-    match folder.as_os_str().is_empty() {
-        true => PathBuf::from(SERVER_ROOT),
-        false => folder.to_owned(),
-    }
+    folder.to_owned()
 }
 
 struct Reader<'f> {

@@ -121,11 +121,7 @@ impl Conditions {
             (Seen::Whole, None, []) => (None, "$path"),
             (Seen::Whole, None, [only]) if !only.is_negated && self.groups.is_none() => {
                 let case = if only.case == Case::Ignored { "(?i)" } else { "" };
-                let text = format!("{case}^{}", only.expression);
-                (
-                    Some(if only.expression.contains('|') { format!("^{ahead}") } else { text }),
-                    "$path",
-                )
+                (Some(format!("{case}^{}", only.expression)), "$path")
             }
             (Seen::Whole, None, [_]) if self.groups.is_some() => {
                 (self.groups.as_ref().map(|(_, text)| text.clone()), "$path")

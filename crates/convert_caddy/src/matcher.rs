@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use sendoff_convert_document::expression::quote;
+use sendoff_convert_document::expression::{quote, unanchored, without_groups};
 use sendoff_convert_document::{Directive, Place, host};
 use toml::Value;
 
@@ -279,7 +279,7 @@ fn path_regexp(words: &[&str], place: &Place, requests: &mut Requests) {
     match path::expression(text) {
         Ok(expression) => {
             let test = PathTest {
-                expression: format!("(?s:.*?)(?:{expression})").replace("(?s:.*?)(?:^", "(?:^"),
+                expression: unanchored(&without_groups(&expression)),
                 case: Case::Exact,
                 is_negated: false,
             };

@@ -283,3 +283,55 @@ fn what_cannot_be_expressed_refuses() {
     let post = Request::post("/limit/a.txt", "text/plain", "a=b").header("Host", "example.test");
     pair.closed_answer("POST", &post);
 }
+
+#[test]
+fn wordpress_and_nextcloud() {
+    let lines = "DirectoryIndex index.php index.html
+        <Directory ROOT>
+            Options FollowSymLinks
+            AllowOverride None
+            Require all granted
+            RewriteEngine On
+            RewriteBase /
+            RewriteRule ^index\\.php$ - [L]
+            RewriteCond %{REQUEST_FILENAME} !-f
+            RewriteCond %{REQUEST_FILENAME} !-d
+            RewriteRule . /index.php [L]
+        </Directory>
+        <Files xmlrpc.php>
+            Require all denied
+        </Files>
+        <Directory ROOT/wp-content/uploads>
+            <FilesMatch \"\\.(?i:php)$\">
+                Require all denied
+            </FilesMatch>
+        </Directory>
+        <LocationMatch \"^/(data|config|\\.ht)\">
+            Require all denied
+        </LocationMatch>
+        <Location /wp-admin>
+            Require local
+        </Location>
+        Redirect 301 /.well-known/carddav /remote.php/dav
+        SetEnv APP_ENV production";
+    let files = [
+        "index.php",
+        "wp-login.php",
+        "xmlrpc.php",
+        "wp-admin/index.php",
+        "wp-content/uploads/a.php",
+        "wp-content/uploads/a.jpg",
+        "data/a.txt",
+        "config/config.php",
+        "style.css",
+        "remote.php",
+    ];
+    let pair = Original::apache(lines, &files);
+    pair.same("/ /wp-login.php /2026/a-post/?p=1 /style.css /xmlrpc.php /wp-admin/ /wp-admin/index.php?a=b /remote.php/dav");
+    pair.same("/data/a.txt /config/config.php /wp-content/uploads/a.php /wp-content/uploads/a.jpg /.well-known/carddav");
+    for path in ["/xmlrpc.php", "/data/a.txt", "/config/config.php", "/wp-content/uploads/a.php"] {
+        for spelling in spellings(path) {
+            pair.closed(&spelling);
+        }
+    }
+}

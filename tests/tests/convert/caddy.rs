@@ -202,3 +202,66 @@ fn what_cannot_be_expressed_refuses() {
     let pair = Original::caddy(lines, &["a.txt"]);
     pair.closed("/a.txt /a.txt?token=y /a.txt?token=x");
 }
+
+#[test]
+fn rewriting_fields_and_applications() {
+    let lines = "root * ROOT
+        redir /moved /new?a=b 301
+        redir /host https://{host}{uri} 308
+        rewrite /short /files/a.txt
+        rewrite /shorter/* /files{path}
+        uri strip_prefix /v1
+        @mobile header User-Agent *Mobile*
+        header @mobile X-Test mobile
+        header /files/* {
+            X-Frame-Options DENY
+            ?Cache-Control no-store
+            -Server
+        }
+        route /routed/* {
+            uri strip_prefix /routed
+            respond /first \"first\"
+            respond \"rest {path}\"
+        }
+        handle_path /app/* {
+            reverse_proxy 127.0.0.1:APP
+        }
+        @posts method POST PUT
+        respond @posts \"no\" 405
+        @numbers path_regexp n ^/posts/([0-9]+)$
+        redir @numbers /p/{re.n.1}
+        file_server {
+            hide secret *.key
+        }";
+    let files = [
+        "files/a.txt",
+        "files/shorter/x.txt",
+        "secret/a.txt",
+        "d/secret",
+        "d/x.key",
+        "v.txt",
+        "d/y.txt",
+    ];
+    let lines = lines.replace("{re.n.1}", "{http.regexp.n.1}");
+    let pair = Original::caddy(&lines, &files);
+    pair.same("/moved /host?x=y /short /shorter/x.txt /v1/v.txt /files/a.txt /routed/first /routed/other /app/x?y=z /app/ /posts/12 /posts/x");
+    pair.same_answer("mobile", &get("/v.txt").header("User-Agent", "A Mobile B"));
+    let post = Request::post("/v.txt", "text/plain", "a=b").header("Host", "example.test");
+    pair.same_answer("POST", &post);
+    pair.same("/d/y.txt");
+    for path in ["/secret/a.txt", "/d/secret", "/d/x.key"] {
+        for spelling in spellings(path) {
+            pair.closed(&spelling);
+        }
+    }
+}
+
+#[test]
+fn other_hosts_get_nothing() {
+    let pair = Original::caddy("root * ROOT\nfile_server", &["a.txt"]);
+    for host in ["other.test", "example.test.evil.test", "127.0.0.1"] {
+        let request = Request::get("/a.txt").header("Host", host);
+        let [theirs, ours] = pair.ask(&request);
+        assert_eq!(ours.text(), theirs.text(), "{host}");
+    }
+}
