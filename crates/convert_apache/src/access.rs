@@ -43,10 +43,35 @@ const REFUSE: [&str; 12] = [
     "sessioncookiename",
 ];
 
+/// The path that sections are compared with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Compared {
+    /// No rule changes paths: all sections see the same one.
+    Same,
+    /// Rules change paths: `<Location>` sees the path of the client, other sections the new one.
+    Changed,
+}
+
+/// Adds the routes of `<Location>`, which stand before the rules that change paths.
+pub(super) fn of_locations(parts: &[Part<'_>], routes: &mut Vec<Section>) {
+    let all: Vec<Part<'_>> =
+        parts.iter().filter(|part| part.kind == Kind::Location).cloned().collect();
+    chain(&all, parts, &required, true, routes);
+    chain(&all, parts, &compatible, false, routes);
+}
+
 /// Adds the routes that refuse.
-pub(super) fn routes(parts: &[Part<'_>], has_tls: bool, routes: &mut Vec<Section>) {
-    chain(parts, &required, true, routes);
-    chain(parts, &compatible, false, routes);
+pub(super) fn routes(
+    parts: &[Part<'_>],
+    has_tls: bool,
+    compared: Compared,
+    routes: &mut Vec<Section>,
+) {
+    // A folder that is closed stays closed, even if a <Location> opens it for direct requests.
+    let is_seen = |part: &&Part<'_>| compared == Compared::Same || part.kind != Kind::Location;
+    let seen: Vec<Part<'_>> = parts.iter().filter(is_seen).cloned().collect();
+    chain(&seen, parts, &required, true, routes);
+    chain(&seen, parts, &compatible, false, routes);
     for part in parts {
         if part.kind == Kind::If && part.directives.iter().any(|one| restricts(one)) {
             refuse(part, "its section has a condition that is not understood", routes);
@@ -95,7 +120,13 @@ fn restricts(directive: &Directive) -> bool {
 type OfPart = dyn Fn(&Part<'_>, &[Part<'_>]) -> Option<Rule>;
 
 /// The routes of rules of which the last that a path has decides.
-fn chain(parts: &[Part<'_>], rule: &OfPart, asks_users: bool, routes: &mut Vec<Section>) {
+fn chain(
+    parts: &[Part<'_>],
+    all: &[Part<'_>],
+    rule: &OfPart,
+    asks_users: bool,
+    routes: &mut Vec<Section>,
+) {
     let rules: Vec<(&Part<'_>, Rule)> = parts
         .iter()
         .filter(|part| part.kind != Kind::If)
@@ -104,7 +135,7 @@ fn chain(parts: &[Part<'_>], rule: &OfPart, asks_users: bool, routes: &mut Vec<S
     for (number, (part, rule)) in rules.iter().enumerate() {
         let later = rules[number + 1..].iter().map(|(part, _)| &part.area);
         let Some(condition) = part.area.without(later) else { continue };
-        if let Some(route) = route(&condition, rule, part, parts, asks_users) {
+        if let Some(route) = route(&condition, rule, part, all, asks_users) {
             routes.push(route);
         }
     }

@@ -73,6 +73,17 @@ pub(super) fn routes(
     true
 }
 
+/// True if rules of a server give requests other paths of it.
+pub(super) fn changes_paths(directives: &[&Directive]) -> bool {
+    let is_change = |rule: &Rule<'_>| {
+        let target = rule.directive.words.get(1).map_or("-", String::as_str);
+        let leaves =
+            target.contains("://") || rule.flag(&["r", "redirect", "p", "proxy"]).is_some();
+        target != "-" && !leaves
+    };
+    rules(directives).iter().any(is_change)
+}
+
 /// The guard of paths that routes make.
 pub(super) fn guard() -> Section {
     let mut route = Section::new("site.route");

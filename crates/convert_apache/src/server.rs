@@ -163,12 +163,20 @@ impl Site<'_> {
         }
         let has_php = php::keys(&parts, is_whole, &self.name, &mut site, groups);
         let index = keys::set(&parts, &mut site, has_php);
+        let own: Vec<&Directive> = self.host.unwrap_or(self.main).iter().collect();
+        let compared = match rewrite::changes_paths(&own) {
+            true => access::Compared::Changed,
+            false => access::Compared::Same,
+        };
+        if compared == access::Compared::Changed {
+            access::of_locations(&parts, &mut routes);
+        }
         let mut has_done = self.rewriting(&mapping, &mut site, &mut routes);
         fields::routes(&parts, &mut site, &mut routes);
         let (of_server, of_sections): (Vec<Part<'_>>, Vec<Part<'_>>) =
             parts.iter().cloned().partition(|part| part.kind == Kind::Server);
         redirect::routes(&of_server, &mapping.elsewhere, &mut routes);
-        access::routes(&parts, self.has_tls, &mut routes);
+        access::routes(&parts, self.has_tls, compared, &mut routes);
         keys::name_unknown(&parts, &mut routes, &mut site);
         php::routes(&parts, &mut routes);
         redirect::routes(&of_sections, &mapping.elsewhere, &mut routes);

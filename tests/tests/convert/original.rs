@@ -115,7 +115,8 @@ impl Original {
                  <Directory ROOT>\nRequire all granted\n</Directory>\n{around}\n\
                  <VirtualHost *:PORT>\nServerName example.test\nDocumentRoot ROOT\n{own}\n</VirtualHost>\n"
             );
-            let types = "text/plain txt\ntext/css css\ntext/html html\nimage/png png\nimage/jpeg jpg\n";
+            let types =
+                "text/plain txt\ntext/css css\ntext/html html\nimage/png png\nimage/jpeg jpg\n";
             let lines =
                 lines.replace("ROOT", root).replace(&format!("DOCUMENT_{root}"), "DOCUMENT_ROOT");
             Other::Apache(Apache::with_lines(site.root(), types, &lines))
