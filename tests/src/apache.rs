@@ -61,6 +61,35 @@ impl Apache {
     /// # Panics
     /// If it does not start.
     pub fn start(hosts: &[(String, PathBuf)], types: &str, lines: &str) -> Self {
+        let user = hosts.first().and_then(|(_, root)| site::owner_name(root));
+        Self::begin(types, user, &|_| {
+            let mut text = format!("{lines}\n");
+            for (host, root) in hosts {
+                let root = root.display();
+                write!(
+                    text,
+                    "<VirtualHost *:PORT>\nServerName {host}\nServerAlias *.{host}\nDocumentRoot {root}\n<Directory {root}>\n\
+                     Options Indexes FollowSymLinks\nAllowOverride All\nRequire all granted\n\
+                     </Directory>\n</VirtualHost>\n"
+                )
+                .unwrap();
+            }
+            text
+        })
+    }
+
+    /// Starts Apache with these lines for the files of `root`. In them, `PORT` is its port.
+    ///
+    /// # Panics
+    /// If it does not start.
+    pub fn with_lines(root: &Path, types: &str, lines: &str) -> Self {
+        let proxy = ["proxy", "proxy_http"]
+            .map(|module| format!("LoadModule {module}_module {MODULES}/mod_{module}.so\n"));
+        let lines = proxy.concat() + lines;
+        Self::begin(types, site::owner_name(root), &|_| lines.clone())
+    }
+
+    fn begin(types: &str, user: Option<&str>, lines: &dyn Fn(SocketAddr) -> String) -> Self {
         assert!(
             Path::new(APACHE).exists() && php_module().exists(),
             "no {APACHE} with PHP; run: apt-get install apache2-bin libapache2-mod-php"
@@ -72,12 +101,12 @@ impl Apache {
         fs::create_dir_all(folder.join("empty")).unwrap();
         fs::write(folder.join("mime.types"), types).unwrap();
         let mut apache = Self { folder, addr: ([127, 0, 0, 1], 0).into(), child: None };
-        let started = (0..5).any(|_| apache.try_start(hosts, lines));
+        let started = (0..5).any(|_| apache.try_start(user, lines));
         assert!(started, "Apache does not start:\n{}", apache.log());
         apache
     }
 
-    fn configuration(&self, addr: SocketAddr, hosts: &[(String, PathBuf)], lines: &str) -> String {
+    fn configuration(&self, addr: SocketAddr, user: Option<&str>, lines: &str) -> String {
         let (folder, port) = (self.folder.display(), addr.port());
         let mut text = format!(
             "ServerRoot {folder}\nDefaultRuntimeDir {folder}\nPidFile {folder}/apache.pid\n\
@@ -88,7 +117,7 @@ impl Apache {
             writeln!(text, "LoadModule {module}_module {MODULES}/mod_{module}.so").unwrap();
         }
         writeln!(text, "LoadModule php_module {}", php_module().display()).unwrap();
-        if let Some(user) = hosts.first().and_then(|(_, root)| site::owner_name(root)) {
+        if let Some(user) = user {
             write!(text, "User {user}\nGroup {user}\n").unwrap();
         }
         // As in Debian's apache2.conf and phpX.Y.conf.
@@ -98,26 +127,17 @@ impl Apache {
              <FilesMatch \".+\\.php$\">\nSetHandler application/x-httpd-php\n</FilesMatch>\n\
              DirectoryIndex index.html index.php\nphp_admin_flag expose_php off\n\
              <VirtualHost *:{port}>\nServerName whose.test\nDocumentRoot {folder}/empty\n\
-             Redirect 410 /-/whose\nErrorDocument 410 \"{addr} {folder}\"\n</VirtualHost>\n{lines}\n"
+             Redirect 410 /-/whose\nErrorDocument 410 \"{addr} {folder}\"\n</VirtualHost>\n{}\n",
+            lines.replace("PORT", &port.to_string())
         )
         .unwrap();
-        for (host, root) in hosts {
-            let root = root.display();
-            write!(
-                text,
-                "<VirtualHost *:{port}>\nServerName {host}\nServerAlias *.{host}\nDocumentRoot {root}\n<Directory {root}>\n\
-                 Options Indexes FollowSymLinks\nAllowOverride All\nRequire all granted\n\
-                 </Directory>\n</VirtualHost>\n"
-            )
-            .unwrap();
-        }
         text
     }
 
-    fn try_start(&mut self, hosts: &[(String, PathBuf)], lines: &str) -> bool {
+    fn try_start(&mut self, user: Option<&str>, lines: &dyn Fn(SocketAddr) -> String) -> bool {
         let addr = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-        let file = self.folder.join("apache.conf");
-        fs::write(&file, self.configuration(addr, hosts, lines)).unwrap();
+        let file = self.config();
+        fs::write(&file, self.configuration(addr, user, &lines(addr))).unwrap();
         let child = dies_with_us(Path::new(APACHE), "TERM")
             .args(["-DFOREGROUND", "-f"])
             .arg(file)
@@ -133,6 +153,11 @@ impl Apache {
         let Some(child) = listener::up(child, addr, &request, &ours) else { return false };
         (self.addr, self.child) = (addr, Some(child));
         true
+    }
+
+    /// Its configuration file.
+    pub fn config(&self) -> PathBuf {
+        self.folder.join("apache.conf")
     }
 
     /// The address on which Apache listens.

@@ -13,6 +13,7 @@
 #![allow(clippy::unwrap_used, reason = "the panic is the failure report")]
 
 mod apache;
+mod caddy;
 mod carrier;
 mod child;
 mod client;
@@ -47,6 +48,7 @@ pub mod wait;
 pub mod websocket;
 
 pub use apache::Apache;
+pub use caddy::Caddy;
 pub use child::dies_with_us;
 pub use client::{Broken, Client};
 pub use compare::{Pair, assert_same, difference};

@@ -36,7 +36,7 @@ mod response;
 mod rewrite;
 mod scope;
 mod state;
-mod syntax;
+pub mod syntax;
 mod text;
 mod variables;
 mod walk;

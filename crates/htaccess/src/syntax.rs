@@ -1,26 +1,30 @@
-//! Lines and words of a file, as Apache reads them.
+//! Lines and words of a file, as Apache reads them: `.htaccess` files and the configuration.
 
 use crate::limits;
 
 /// A line with a directive or a section.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Line {
+pub struct Line {
     /// The number of its first line, from 1.
-    pub(crate) number: usize,
+    pub number: usize,
     /// The directive, or the section with its `<`.
-    pub(crate) name: Vec<u8>,
+    pub name: Vec<u8>,
     /// The arguments, without blanks at either end.
-    pub(crate) rest: Vec<u8>,
+    pub rest: Vec<u8>,
 }
 
 /// A line is longer than Apache allows.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct TooLong {
-    pub(crate) number: usize,
+pub struct TooLong {
+    /// The number of its first line, from 1.
+    pub number: usize,
 }
 
 /// The lines of a file. A backslash at the end of a line joins the next one to it, in comments too.
-pub(crate) fn lines(bytes: &[u8]) -> Result<Vec<Line>, TooLong> {
+///
+/// # Errors
+/// A line is longer than Apache allows.
+pub fn lines(bytes: &[u8]) -> Result<Vec<Line>, TooLong> {
     let bytes = bytes.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(bytes);
     let mut found = Vec::new();
     let mut physical = bytes.split(|byte| *byte == b'\n').enumerate();
@@ -55,7 +59,7 @@ pub(crate) fn lines(bytes: &[u8]) -> Result<Vec<Line>, TooLong> {
 }
 
 /// Takes the next word off a text. Quotes keep blanks; a backslash escapes a quote or a backslash.
-pub(crate) fn word(text: &mut &[u8]) -> Option<Vec<u8>> {
+pub fn word(text: &mut &[u8]) -> Option<Vec<u8>> {
     let trimmed = text.trim_ascii_start();
     let quote = trimmed.first().copied().filter(|byte| matches!(byte, b'"' | b'\''));
     let body = if quote.is_some() { &trimmed[1..] } else { trimmed };
@@ -86,13 +90,13 @@ pub(crate) fn word(text: &mut &[u8]) -> Option<Vec<u8>> {
 }
 
 /// All words of a text.
-pub(crate) fn words(mut text: &[u8]) -> Vec<Vec<u8>> {
+pub fn words(mut text: &[u8]) -> Vec<Vec<u8>> {
     std::iter::from_fn(|| word(&mut text)).collect()
 }
 
 /// Takes the next argument of a rewrite directive off a text: backslashes stay, and a backslash
 /// before a blank keeps the blank.
-pub(crate) fn raw_word<'a>(text: &mut &'a [u8]) -> Option<&'a [u8]> {
+pub fn raw_word<'a>(text: &mut &'a [u8]) -> Option<&'a [u8]> {
     let trimmed = text.trim_ascii_start();
     let quote = trimmed.first().copied().filter(|byte| matches!(byte, b'"' | b'\''));
     let body = if quote.is_some() { &trimmed[1..] } else { trimmed };

@@ -4,11 +4,11 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-use sendoff_convert::Files;
+use sendoff_convert::{Files, Origin};
 
 use crate::check::print;
 use crate::failure::Failure;
-use crate::options::Convert;
+use crate::options::{Convert, OtherServer};
 
 /// The largest configuration file, in bytes: far more than people write, and little to hold.
 const MAX_FILE: u64 = 8 << 20;
@@ -42,7 +42,13 @@ impl Files for OfMachine {
 /// # Errors
 /// The file cannot be read, or directives have no equal.
 pub(crate) fn run(convert: &Convert) -> Result<(), Failure> {
-    let converted = sendoff_convert::convert(&convert.file, &OfMachine)
+    let from = convert.from.map(|server| match server {
+        OtherServer::Apache => Origin::Apache,
+        OtherServer::Caddy => Origin::Caddy,
+        OtherServer::Nginx => Origin::Nginx,
+        OtherServer::Unit => Origin::Unit,
+    });
+    let converted = sendoff_convert::convert(&convert.file, &OfMachine, from)
         .map_err(|unreadable| Failure::Input(unreadable.to_string()))?;
     print(&converted.text)?;
     match converted.left_out {

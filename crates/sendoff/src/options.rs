@@ -34,9 +34,10 @@ pub(crate) enum Command {
     Run(Run),
     /// Check a configuration file: report every error and its place.
     Check(Check),
-    /// Write the configuration file for the sites of another server: nginx.conf with its includes,
-    /// a file of Debian's sites-available, or the JSON document of NGINX Unit. A comment stands at
-    /// each directive that has no equal; the exit status is then 3.
+    /// Write the configuration file for the sites of another server: nginx.conf or apache2.conf
+    /// with their includes, a file of Debian's sites-available, a Caddyfile, or the JSON document
+    /// of NGINX Unit. A comment stands at each directive that has no equal; the exit status is then
+    /// 3.
     Convert(Convert),
     /// Show how a running server on this machine answers a request: where each piece of the
     /// response comes from, how it is sent, and why it was copied. The server really carries out
@@ -117,6 +118,18 @@ pub(crate) struct Convert {
     /// Configuration file of the other server.
     #[arg(value_name = "FILE")]
     pub(crate) file: PathBuf,
+    /// The other server. Without this option, the name and the text of the file tell it.
+    #[arg(long, value_name = "SERVER")]
+    pub(crate) from: Option<OtherServer>,
+}
+
+/// A server whose configuration `convert` reads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum OtherServer {
+    Apache,
+    Caddy,
+    Nginx,
+    Unit,
 }
 
 #[derive(Debug, Clone, Args)]

@@ -1,8 +1,12 @@
-//! `sendoff convert`: nginx with a configuration, and Sendoff with the converted one, give the same
-//! answers.
+//! `sendoff convert`: another server with its configuration, and Sendoff with the converted one,
+//! give the same answers.
 #![allow(clippy::unwrap_used, reason = "the panic is the failure report")]
 
+mod apache;
+mod apache_random;
 mod applications;
+mod caddy;
+mod caddy_random;
 mod closed;
 mod original;
 mod random;

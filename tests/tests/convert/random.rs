@@ -12,16 +12,16 @@ const CONFIGURATIONS: u64 = 6;
 const PARTS: [&str; 3] = ["a", "b", "c"];
 
 /// Random numbers, the same in each run.
-struct Random(u64);
+pub(crate) struct Random(pub(crate) u64);
 
 impl Random {
-    fn below(&mut self, limit: usize) -> usize {
+    pub(crate) fn below(&mut self, limit: usize) -> usize {
         self.0 =
             self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         usize::try_from(self.0 >> 33).unwrap() % limit
     }
 
-    fn one<'t>(&mut self, texts: &[&'t str]) -> &'t str {
+    pub(crate) fn one<'t>(&mut self, texts: &[&'t str]) -> &'t str {
         texts[self.below(texts.len())]
     }
 }

@@ -1,6 +1,6 @@
 //! Runs the commands of docs/first-site.md in order, in separate namespaces that leave the machine
 //! unchanged. Also checks the configurations and keys in docs/from-nginx.md, docs/from-apache.md and
-//! docs/from-unit.md.
+//! docs/from-caddy.md and docs/from-unit.md.
 
 use std::fs;
 use std::process::Command;
@@ -92,9 +92,9 @@ fn check(site: &Site, text: &str) -> Result<String, String> {
 #[test]
 fn configurations_of_the_pages_about_other_servers_are_understood() {
     let site = Site::new();
-    let pages = ["from-nginx.md", "from-apache.md", "from-unit.md"];
+    let pages = ["from-nginx.md", "from-apache.md", "from-caddy.md", "from-unit.md"];
     let all: Vec<_> = pages.iter().flat_map(|page| blocks(page, "toml")).collect();
-    assert_eq!(all.len(), 12);
+    assert_eq!(all.len(), 13);
     for text in all {
         let said = check(&site, &text);
         assert!(said.is_ok(), "{text}\n{said:?}");
@@ -105,7 +105,7 @@ fn configurations_of_the_pages_about_other_servers_are_understood() {
 #[test]
 fn keys_in_the_tables_about_other_servers_exist() {
     let config = fs::read_to_string(repository::root().join("docs/config.md")).unwrap();
-    for page in ["from-nginx.md", "from-apache.md", "from-unit.md"] {
+    for page in ["from-nginx.md", "from-apache.md", "from-caddy.md", "from-unit.md"] {
         let text = fs::read_to_string(repository::root().join("docs").join(page)).unwrap();
         let rows = text.lines().filter(|line| line.starts_with("| `"));
         let right = rows.filter_map(|row| Some(row.strip_suffix(" |")?.rsplit_once(" | ")?.1));

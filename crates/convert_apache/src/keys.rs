@@ -1,0 +1,202 @@
+//! The keys of a site.
+
+use sendoff_convert_document::{Directive, Section};
+
+use super::sections::{Kind, Part, named};
+
+/// The formats that Sendoff's combined format has the fields of.
+const FORMATS: [&str; 4] = ["combined", "common", "vhost_combined", ""];
+
+/// Sets keys for which the server and the folder of the site count.
+pub(super) fn set(parts: &[Part<'_>], site: &mut Section, has_php: bool) -> Vec<String> {
+    let index = index(parts, site);
+    site.set_list("index", index.clone());
+    front_controller(parts, site, has_php);
+    htaccess(parts, site);
+    super::options::links(parts, site);
+    error_pages(parts, site);
+    access_log(parts, site);
+    bodies(parts, site);
+    index
+}
+
+/// `DirectoryIndex`: names of the site.
+fn index(parts: &[Part<'_>], site: &mut Section) -> Vec<String> {
+    let mut names: Vec<String> = vec!["index.html".to_owned()];
+    for (part, directive) in named(parts, &["directoryindex"]) {
+        let own: Vec<String> = directive
+            .words
+            .iter()
+            .filter(|name| !name.contains(['/', '$']) && *name != "disabled")
+            .cloned()
+            .collect();
+        let is_known = !own.is_empty() && own.len() == directive.words.len();
+        match part.area.is_all() {
+            true if !own.is_empty() => names.clone_from(&own),
+            _ if own == names => {}
+            _ => directive.left_out(site, "a site has one list of index files"),
+        }
+        if part.area.is_all() && !is_known {
+            directive.left_out(site, "an index file is a name without a slash");
+        }
+    }
+    names
+}
+
+/// `FallbackResource`
+fn front_controller(parts: &[Part<'_>], site: &mut Section, has_php: bool) {
+    let mut scripts = toml::Table::new();
+    for (part, directive) in named(parts, &["fallbackresource"]) {
+        let script = directive.word();
+        if script == "disabled" {
+            scripts.remove(part.folder.as_deref().filter(|f| !f.is_empty()).unwrap_or("/"));
+            continue;
+        }
+        let folder = match &part.folder {
+            Some(folder) if !folder.is_empty() => Some(folder.as_str()),
+            Some(_) => Some("/"),
+            None => part.area.is_all().then_some("/"),
+        };
+        match folder {
+            Some(folder) if script.starts_with('/') && script.ends_with(".php") && has_php => {
+                scripts.insert(folder.to_owned(), script.to_owned().into());
+            }
+            _ => directive.left_out(site, "only a script of a folder answers for missing files"),
+        }
+    }
+    let only = scripts.get("/").filter(|_| scripts.len() == 1).cloned();
+    match only {
+        Some(script) => site.set("front_controller", script),
+        None if scripts.is_empty() => site.set("front_controller", "off"),
+        None => site.set("front_controller", scripts),
+    }
+}
+
+/// `AllowOverride`
+fn htaccess(parts: &[Part<'_>], site: &mut Section) {
+    let mut is_on = false;
+    let mut part_of: Vec<&Directive> = Vec::new();
+    for (part, directive) in named(parts, &["allowoverride"]) {
+        let own = !directive.word().eq_ignore_ascii_case("none");
+        match part.area.is_all() {
+            true => is_on = own,
+            false if own => part_of.push(directive),
+            false => {}
+        }
+        if own && !directive.word().eq_ignore_ascii_case("all") {
+            let text = format!("{}: .htaccess files may have all directives", directive.text());
+            site.note(&directive.place, text);
+        }
+    }
+    for directive in &part_of {
+        if !is_on {
+            let text = format!("{}: .htaccess files hold for the whole site", directive.text());
+            site.note(&directive.place, text);
+        }
+    }
+    site.set("htaccess", is_on || !part_of.is_empty());
+}
+
+/// `ErrorDocument`
+fn error_pages(parts: &[Part<'_>], site: &mut Section) {
+    for (part, directive) in named(parts, &["errordocument"]) {
+        let [code, document, ..] = &directive.words[..] else { continue };
+        let is_code = code.parse::<u16>().is_ok_and(|code| (400..600).contains(&code));
+        let is_path = document.starts_with('/') && !document.contains(['?', '%']);
+        match part.area.is_all() && is_code && is_path && directive.words.len() == 2 {
+            true => site.set_in("error_pages", code, document.clone()),
+            false => directive.left_out(site, "only a path of the site can be its page"),
+        }
+    }
+}
+
+/// `CustomLog`
+fn access_log(parts: &[Part<'_>], site: &mut Section) {
+    let logs: Vec<&Directive> = named(parts, &["customlog"]).map(|(_, log)| log).collect();
+    let Some((last, others)) = logs.split_last() else { return };
+    for other in others {
+        other.left_out(site, "a site has one log");
+    }
+    let path = last.word();
+    let format = last.words.get(1).map_or("", String::as_str);
+    if path.starts_with('|') || path.contains('$') || last.words.len() > 2 {
+        return last.left_out(site, "a program, or a condition of a log");
+    }
+    site.set("access_log", path);
+    if !FORMATS.contains(&format) {
+        let text = format!(
+            "the format {format} of CustomLog has no equal: access_log_format names the fields of a line"
+        );
+        site.left_out(&last.place, text);
+    }
+}
+
+/// `AddType` and `AddOutputFilterByType`
+fn bodies(parts: &[Part<'_>], site: &mut Section) {
+    let mut types: Vec<String> = Vec::new();
+    for part in parts {
+        for directive in &part.directives {
+            let words = &directive.words[..];
+            match directive.name.as_str() {
+                "addtype" if super::php::is_php(directive) => {}
+                "addtype" => {
+                    let endings = words.iter().skip(1);
+                    let endings = endings.map(|ending| ending.trim_start_matches('.'));
+                    for ending in endings {
+                        let is_plain = ending.bytes().all(|b| b.is_ascii_alphanumeric());
+                        match part.area.is_all() && is_plain && !ending.is_empty() {
+                            true => site.set_in("media_types", ending, directive.word()),
+                            false => directive.left_out(site, "an ending, or a type of some paths"),
+                        }
+                    }
+                }
+                "addoutputfilterbytype" => match directive.word() {
+                    "DEFLATE" | "BROTLI_COMPRESS" => {
+                        types.extend(words.iter().skip(1).cloned());
+                    }
+                    _ => directive.left_out(site, "no filter is like it"),
+                },
+                _ => {}
+            }
+        }
+    }
+    types.sort();
+    types.dedup();
+    if !types.is_empty() {
+        site.set("compress", true);
+        site.set_list("compress_types", types);
+    }
+}
+
+/// Names the directives of a site that no part of the converter knows.
+pub(super) fn name_unknown(parts: &[Part<'_>], routes: &mut Vec<Section>, site: &mut Section) {
+    for part in parts {
+        for directive in part.directives.iter().filter(|one| !super::known::is_known(one)) {
+            if !guards(directive) {
+                directive.left_out(site, "no key is like it");
+                continue;
+            }
+            let Some(condition) = part.area.without(std::iter::empty()) else { continue };
+            let mut route = Section::new("site.route");
+            condition.set(&mut route);
+            directive.left_out(&mut route, "it may be about access; the requests are refused");
+            route.set("deny", true);
+            routes.push(route);
+        }
+        if part.kind == Kind::If {
+            for directive in part.directives.iter().filter(|one| one.name.starts_with("rewrite")) {
+                directive.left_out(site, "the condition of its section is not understood");
+            }
+        }
+    }
+}
+
+/// True for an unknown directive whose name says that it may be about access.
+fn guards(directive: &Directive) -> bool {
+    const WORDS: [&str; 12] = [
+        "auth", "deny", "allow", "limit", "access", "sec", "qs_", "evasive", "dos", "session",
+        "oidc", "mellon",
+    ];
+    let name = directive.name.as_str();
+    WORDS.iter().any(|word| name.contains(word))
+}

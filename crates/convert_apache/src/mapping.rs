@@ -1,0 +1,158 @@
+//! The folders of the file system behind the paths of a site.
+
+use sendoff_convert_document::expression::{matches, quote};
+
+use super::areas::{Area, Surely, beneath, glob};
+
+/// A path of the site, and the folder behind it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Mapped {
+    pub(super) path: String,
+    pub(super) folder: String,
+}
+
+/// The folders of a site.
+#[derive(Debug, Clone)]
+pub(super) struct Mapping {
+    /// The folder of all other paths.
+    pub(super) root: Option<String>,
+    pub(super) aliases: Vec<Mapped>,
+    /// The paths that applications answer: no folder is behind them.
+    pub(super) elsewhere: Vec<String>,
+}
+
+impl Mapping {
+    /// The paths of a folder that may have stars, and of everything beneath it.
+    pub(super) fn directory(&self, pattern: &str) -> Area {
+        self.areas(&|folder| under(pattern, folder))
+    }
+
+    /// The paths of the folders that an expression matches.
+    pub(super) fn directory_matching(&self, expression: &str) -> Area {
+        self.areas(&|folder| {
+            if matches(expression, folder) || matches(expression, &format!("{folder}/")) {
+                return Area { may: String::new(), surely: Surely::None };
+            }
+            let start = format!("^{}", quote(folder));
+            match (expression.strip_prefix('^'), expression.strip_prefix(&*start)) {
+                (_, Some(rest)) => loose(&format!("^{rest}")),
+                (None, _) => loose(expression),
+                (Some(_), None) => match expression.contains(['(', '[', '|', '.', '\\']) {
+                    // It may match in the folder and go on behind it.
+                    true => Area::unknown(),
+                    false if expression[1..].starts_with(folder) => {
+                        loose(&format!("^{}", &expression[1 + folder.len()..]))
+                    }
+                    false => Area::none(),
+                },
+            }
+        })
+    }
+
+    /// The paths in the folder of the site and in its aliases for which a function knows the paths
+    /// behind the folder.
+    fn areas(&self, inside: &dyn Fn(&str) -> Area) -> Area {
+        let mut areas = Vec::new();
+        let taken: Vec<String> = self
+            .aliases
+            .iter()
+            .map(|alias| alias.path.as_str())
+            .chain(self.elsewhere.iter().map(String::as_str))
+            .map(|path| beneath(path).may)
+            .collect();
+        if taken.iter().any(String::is_empty) {
+            return Area::none();
+        }
+        let folders = self.root.iter().chain(self.aliases.iter().map(|alias| &alias.folder));
+        if folders.clone().all(|folder| inside(folder.trim_end_matches('/')).is_all()) {
+            let proxied = self.elsewhere.iter().map(|path| format!("(?!{})", beneath(path).may));
+            return Area { may: proxied.collect(), surely: Surely::Exact };
+        }
+        if let Some(root) = &self.root {
+            let area = inside(root.trim_end_matches('/'));
+            if area != Area::none() {
+                let others: String = taken.iter().map(|may| format!("(?!{may})")).collect();
+                areas.push(area.and(&Area { may: others, surely: Surely::Exact }));
+            }
+        }
+        for (number, alias) in self.aliases.iter().enumerate() {
+            let area = inside(alias.folder.trim_end_matches('/'));
+            if area == Area::none() {
+                continue;
+            }
+            // Earlier aliases and applications have taken their paths.
+            let own = beneath(&alias.path);
+            let earlier = self.aliases[..number].iter().map(|other| other.path.as_str());
+            let others: String = earlier
+                .chain(self.elsewhere.iter().map(String::as_str))
+                .map(|path| format!("(?!{})", beneath(path).may))
+                .collect();
+            let around = own.and(&Area { may: others, surely: Surely::Exact });
+            areas.push(around.and(&shifted(area, &alias.path)));
+        }
+        if areas.is_empty() {
+            return Area::none();
+        }
+        Area::either(&areas)
+    }
+
+    /// The path of the site that leads to a folder; `None`: it has none, or several.
+    pub(super) fn path_of(&self, folder: &str) -> Option<String> {
+        let folder = folder.trim_end_matches('/');
+        let roots = self.root.iter().map(|root| ("", root.as_str()));
+        let aliases = self.aliases.iter().map(|a| (a.path.as_str(), a.folder.as_str()));
+        let mut found = roots.chain(aliases).filter_map(|(path, around)| {
+            let rest = folder.strip_prefix(around.trim_end_matches('/'))?;
+            (rest.is_empty() || rest.starts_with('/')).then(|| format!("{path}{rest}"))
+        });
+        match (found.next(), found.next()) {
+            (Some(path), None) => Some(path),
+            _ => None,
+        }
+    }
+}
+
+/// An area for paths behind an alias.
+fn shifted(area: Area, path: &str) -> Area {
+    let path = quote(path.trim_end_matches('/'));
+    let moved = |text: String| match text.is_empty() {
+        true => text,
+        false => format!("(?={path}{text})"),
+    };
+    Area {
+        may: moved(area.may),
+        surely: match area.surely {
+            Surely::Narrower(text) => Surely::Narrower(moved(text)),
+            other => other,
+        },
+    }
+}
+
+/// The paths behind a folder that are in another one, which may have stars.
+fn under(pattern: &str, folder: &str) -> Area {
+    let mut wanted = pattern.split('/').filter(|part| !part.is_empty());
+    for own in folder.split('/').filter(|part| !part.is_empty()) {
+        let Some(part) = wanted.next() else { return Area::all() };
+        let Some(expression) = glob(part) else { return Area::unknown() };
+        if !matches(&format!(r"^{expression}\z"), own) {
+            return Area::none();
+        }
+    }
+    let mut rest = String::new();
+    for part in wanted {
+        let Some(expression) = glob(part) else { return Area::unknown() };
+        rest.push('/');
+        rest.push_str(&expression);
+    }
+    match rest.is_empty() {
+        true => Area::all(),
+        false => Area::exact(&format!(r"{rest}(?:/|\z)")),
+    }
+}
+
+/// The paths in which an expression for folders may match.
+fn loose(expression: &str) -> Area {
+    let expression = expression.replace('$', r"(?:/|\z)");
+    let area = super::areas::matching(&expression);
+    Area { surely: Surely::None, ..area }
+}

@@ -1,0 +1,162 @@
+//! Scripts of PHP, and other handlers of files.
+
+use sendoff_convert_document::{Directive, Section};
+
+use super::areas::Surely;
+use super::sections::{Kind, Part};
+
+/// Handlers that send files as they are.
+const PLAIN: [&str; 3] = ["none", "default-handler", "off"];
+
+/// True for a directive that has scripts of PHP run.
+pub(super) fn is_php(directive: &Directive) -> bool {
+    let text = directive.words.join(" ").to_ascii_lowercase();
+    match directive.name.as_str() {
+        "sethandler" | "addhandler" | "addtype" => {
+            text.contains("x-httpd-php") && !text.contains("php-source")
+                || text.contains("fcgi://") && text.starts_with("proxy:")
+        }
+        "proxypassmatch" => {
+            text.contains("fcgi://") && (text.contains(r"\.php") || text.contains("[.]php"))
+        }
+        _ => false,
+    }
+}
+
+/// The address of php-fpm that a directive names.
+fn address(directive: &Directive) -> Option<String> {
+    let text = directive.words.last()?;
+    let text = text.strip_prefix("proxy:").unwrap_or(text);
+    match text.strip_prefix("unix:") {
+        Some(rest) => Some(format!("unix:{}", rest.split('|').next().unwrap_or_default())),
+        None => {
+            let host = text.strip_prefix("fcgi://")?;
+            Some(host.split('/').next().unwrap_or_default().to_owned())
+        }
+    }
+}
+
+/// Sets the keys about scripts. `is_whole` tells that all handlers are known.
+pub(super) fn keys(
+    parts: &[Part<'_>],
+    is_whole: bool,
+    name: &str,
+    site: &mut Section,
+    groups: &mut Vec<Section>,
+) -> bool {
+    let handlers: Vec<(&Part<'_>, &Directive)> = parts
+        .iter()
+        .flat_map(|part| part.directives.iter().map(move |one| (part, *one)))
+        .filter(|(_, one)| is_php(one))
+        .collect();
+    let mentions = |one: &&Directive| {
+        one.name.starts_with("php_")
+            || one.words.iter().any(|word| word.to_ascii_lowercase().contains("php"))
+    };
+    let is_mentioned = parts.iter().flat_map(|part| &part.directives).any(mentions);
+    if handlers.is_empty() && (is_whole || !is_mentioned) {
+        site.set("php", false);
+        return false;
+    }
+    if handlers.is_empty() {
+        site.comment("The file names no handler of PHP: scripts run in the pool.");
+    }
+    let folders: Vec<String> = handlers
+        .iter()
+        .filter_map(|(part, _)| part.folder.clone())
+        .filter(|f| !f.is_empty())
+        .collect();
+    if !folders.is_empty() && folders.len() == handlers.len() {
+        site.set_list("php_only", folders.iter().map(|folder| format!("{folder}/")).collect());
+    }
+    let mut pool = Section::new("pool");
+    let address = handlers.iter().find_map(|(_, handler)| address(handler));
+    let from_address = address.as_ref().map(|address| {
+        let file = address.rsplit('/').next().unwrap_or_default().trim_end_matches(".sock");
+        file.chars()
+            .map(|c| if c.is_ascii_alphanumeric() || "-_.".contains(c) { c } else { '-' })
+            .collect()
+    });
+    settings(parts, &mut pool, site);
+    let own: String = match (pool.is_empty(), from_address) {
+        (true, Some(name)) => name,
+        (true, None) => "php".to_owned(),
+        (false, _) => name.to_owned(),
+    };
+    if let Some(address) = &address {
+        pool.comment(format!(
+            "In place of php-fpm at {address}: its user and its settings are in its file in pool.d."
+        ));
+    }
+    pool.set("name", own.clone());
+    if !groups.contains(&pool) {
+        groups.push(pool);
+    }
+    site.set("pool", own);
+    true
+}
+
+/// `php_value` and its like.
+fn settings(parts: &[Part<'_>], pool: &mut Section, site: &mut Section) {
+    for part in parts {
+        for directive in part.directives.iter().filter(|one| one.name.starts_with("php_")) {
+            let [name, value @ ..] = &directive.words[..] else { continue };
+            let key = match directive.name.as_str() {
+                "php_admin_value" | "php_admin_flag" => "php_admin_value",
+                _ => "php_value",
+            };
+            let is_plain = name.bytes().all(|b| b.is_ascii_alphanumeric() || b"._-".contains(&b));
+            match part.area.is_all() && is_plain && !name.eq_ignore_ascii_case("engine") {
+                true => pool.set_in(key, name, value.join(" ")),
+                false if name.eq_ignore_ascii_case("engine") => {}
+                false => directive.left_out(site, "settings of PHP belong to a pool"),
+            }
+        }
+    }
+}
+
+/// Adds the routes of folders whose scripts do not run, and of handlers that have no equal.
+pub(super) fn routes(parts: &[Part<'_>], routes: &mut Vec<Section>) {
+    for part in parts.iter().filter(|part| part.kind != Kind::If) {
+        for directive in &part.directives {
+            let word = directive.word().to_ascii_lowercase();
+            let is_off = match directive.name.as_str() {
+                "sethandler" => PLAIN.contains(&word.as_str()),
+                "php_admin_flag" | "php_flag" => {
+                    word == "engine"
+                        && directive.words.get(1).is_some_and(|value| {
+                            matches!(&*value.to_ascii_lowercase(), "off" | "0" | "false")
+                        })
+                }
+                "removehandler" => directive.words.iter().any(|word| word.contains("php")),
+                _ => false,
+            };
+            let is_other = directive.name == "sethandler" && !is_off && !is_php(directive);
+            if !is_off && !is_other {
+                continue;
+            }
+            let Some(condition) = part.area.without(std::iter::empty()) else { continue };
+            let mut route = Section::new("site.route");
+            match is_off {
+                true => {
+                    route.note(
+                        &directive.place,
+                        format!("{}: scripts are refused", directive.text()),
+                    );
+                    if let Some(text) = condition.matching(r"(?i)(?s:.*?)\.ph") {
+                        route.set("match", text);
+                    }
+                }
+                false => {
+                    directive.left_out(&mut route, "its requests are refused");
+                    condition.set(&mut route);
+                }
+            }
+            route.set("deny", true);
+            if part.area.surely == Surely::None && is_off {
+                route.comment("These are perhaps more paths than in Apache.");
+            }
+            routes.push(route);
+        }
+    }
+}

@@ -1,0 +1,123 @@
+//! Regular expressions (PCRE2) as texts: their mistakes, and expressions made of others.
+
+use pcre2::bytes::RegexBuilder;
+
+/// True if the expression matches in the path; an expression that is not valid matches everywhere.
+#[must_use]
+pub fn matches(expression: &str, path: &str) -> bool {
+    match RegexBuilder::new().dotall(true).build(expression) {
+        Ok(compiled) => compiled.is_match(path.as_bytes()).unwrap_or(true),
+        Err(_) => true,
+    }
+}
+
+/// The mistake in an expression, if there is one.
+#[must_use]
+pub fn mistake(expression: &str) -> Option<String> {
+    RegexBuilder::new().build(expression).err().map(|error| error.to_string())
+}
+
+/// The expression, to be tried from the beginning of the path.
+#[must_use]
+pub fn unanchored(expression: &str) -> String {
+    match expression.strip_prefix('^') {
+        Some(rest) if !has_alternatives(expression) => rest.to_owned(),
+        _ if has_alternatives(expression) => format!(".*?(?:{expression})"),
+        _ => format!(".*?{expression}"),
+    }
+}
+
+/// The characters of an expression outside of brackets, each with its place and its depth in
+/// parentheses. An escaped character is yielded as a backslash.
+fn signs(expression: &str) -> Vec<(usize, char, usize)> {
+    let (mut signs, mut depth, mut in_class) = (Vec::new(), 0_usize, false);
+    let mut characters = expression.char_indices();
+    while let Some((at, sign)) = characters.next() {
+        match sign {
+            '\\' => {
+                characters.next();
+                if !in_class {
+                    signs.push((at, '\\', depth));
+                }
+            }
+            ']' if in_class => in_class = false,
+            _ if in_class => {}
+            '[' => {
+                in_class = true;
+                signs.push((at, '[', depth));
+                // A bracket that stands first is an element of the class.
+                let rest = &expression[at + 1..];
+                if rest.starts_with(']') {
+                    characters.next();
+                } else if rest.starts_with("^]") {
+                    characters.next();
+                    characters.next();
+                }
+            }
+            '(' => {
+                signs.push((at, '(', depth));
+                depth += 1;
+            }
+            ')' => {
+                depth = depth.saturating_sub(1);
+                signs.push((at, ')', depth));
+            }
+            sign => signs.push((at, sign, depth)),
+        }
+    }
+    signs
+}
+
+/// True if the expression has alternatives outside of all groups.
+#[must_use]
+pub fn has_alternatives(expression: &str) -> bool {
+    signs(expression).iter().any(|(_, sign, depth)| *sign == '|' && *depth == 0)
+}
+
+/// The expression with groups that are not counted, so that it does not shift the numbers of
+/// another expression's groups.
+#[must_use]
+pub fn without_groups(expression: &str) -> String {
+    let mut text = String::new();
+    let mut from = 0;
+    for (at, sign, _) in signs(expression) {
+        let rest = &expression[at..];
+        let is_named =
+            rest.starts_with("(?<") && !rest.starts_with("(?<=") && !rest.starts_with("(?<!");
+        let is_named = is_named || rest.starts_with("(?P<");
+        if sign != '(' || rest.starts_with("(?") && !is_named {
+            continue;
+        }
+        text.push_str(&expression[from..at]);
+        text.push_str("(?:");
+        from = at
+            + match is_named {
+                true => rest.find('>').map_or(1, |end| end + 1),
+                false => 1,
+            };
+    }
+    text.push_str(&expression[from..]);
+    text
+}
+
+/// True if an expression refers to its own groups, which `without_groups` would break.
+#[must_use]
+pub fn refers_to_groups(expression: &str) -> bool {
+    expression
+        .as_bytes()
+        .windows(2)
+        .any(|pair| pair[0] == b'\\' && (matches!(pair[1], b'1'..=b'9' | b'k' | b'g')))
+}
+
+/// A text as an expression that matches only the text.
+#[must_use]
+pub fn quote(text: &str) -> String {
+    let mut quoted = String::new();
+    for sign in text.chars() {
+        if r"\.+*?()|[]{}^$#".contains(sign) {
+            quoted.push('\\');
+        }
+        quoted.push(sign);
+    }
+    quoted
+}
