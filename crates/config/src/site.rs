@@ -83,6 +83,8 @@ pub struct Site {
     pub htaccess: Htaccess,
     /// The use of the page cache where no route says otherwise; `None`: `Off`.
     pub page_cache: Option<PageCache>,
+    /// Puts fragments in their places in pages that ask for it, where no route says otherwise.
+    pub esi: bool,
     /// The access log.
     pub access_log: SiteLog,
     /// The number in `Config::pools` of the pool that runs its scripts; `None`: FastCGI
@@ -140,6 +142,7 @@ impl Site {
             server_software: None,
             htaccess: Htaccess::Ignored,
             page_cache: None,
+            esi: false,
             access_log: SiteLog::Server,
             pool: None,
             worker: None,

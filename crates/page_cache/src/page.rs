@@ -11,6 +11,7 @@ use http::{HeaderMap, HeaderValue, Method, StatusCode};
 use rustix::fs::OFlags;
 use sendoff_config::Keeping;
 use sendoff_delivery::segment::Segment;
+use sendoff_esi::surrogate;
 use sendoff_message::lscache::is_for_cache;
 use sendoff_message::request::{Request, is_conditional};
 use sendoff_message::response::{Field, ResponseHead};
@@ -465,7 +466,13 @@ pub(super) fn facts(
 
 fn texts(head: &ResponseHead) -> Vec<(Latin1Text, Latin1Text)> {
     let fields = head.fields.iter().filter(|field| !is_for_cache(field.name()));
-    fields.map(|field| (field.name().into(), field.value().into())).collect()
+    let mut texts: Vec<_> =
+        fields.map(|field| (field.name().into(), field.value().into())).collect();
+    if surrogate::asks_as_plugin(head) {
+        // The plugin's field, which is not kept, has said it.
+        texts.push((surrogate::CONTROL.as_bytes().into(), surrogate::ASSEMBLE.as_bytes().into()));
+    }
+    texts
 }
 
 /// The values of a request field, joined into one line, or of a cookie; `None` if it is missing.

@@ -109,6 +109,8 @@ pub struct Site {
     pub h3: bool,
     /// The use of the page cache where no route says otherwise.
     pub page_cache: Option<PageCache>,
+    /// Pages are assembled where no route says otherwise.
+    esi: bool,
 }
 
 impl Site {
@@ -151,6 +153,7 @@ impl Site {
             hsts: site.hsts.as_deref().map(shared),
             h3: site.h3,
             page_cache: site.page_cache,
+            esi: site.esi,
         })
     }
 
@@ -541,6 +544,11 @@ impl Site {
     /// True if its applications speak to the page cache in LSCache's language.
     pub fn speaks_lscache(&self) -> bool {
         self.page_cache.is_some_and(PageCache::is_lscache)
+    }
+
+    /// True if fragments are put in their places in pages of an application that asks for it.
+    pub fn assembles(&self, effects: &Effects) -> bool {
+        effects.settings.esi.unwrap_or(self.esi)
     }
 
     /// Keeps a response out of the page cache if an application has named its body and routes may

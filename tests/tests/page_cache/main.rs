@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "the panic is the failure report")]
 
 mod ending;
+mod esi;
 mod lscache;
 mod lscache_attacks;
 mod purge;

@@ -120,6 +120,7 @@ impl Context<'_> {
                 Htaccess::On => sendoff_config::Htaccess::Obeyed,
             },
             page_cache: section.page_cache.as_ref().map(|keep| keep.value.0),
+            esi: section.esi.value,
             access_log: self.access_log(section, top),
             pool: pool.filter(|_| !replaced),
             worker: worker.filter(|_| !replaced).map(|(pool, file)| SiteWorker {
