@@ -15,8 +15,8 @@ use sendoff_message::Cut;
 use sendoff_message::request::{CONDITIONS, Request, host_name, may_be_read_in_part, sent_cookies};
 use sendoff_message::response::ResponseHead;
 use sendoff_page_cache::{
-    ApplicationOutcome, Flight, Key, LsCacheRequest, MakePermit, OriginFailure, Page, Purge,
-    PurgeCount, Recorder, RecordingContext, Validity, without_ignored,
+    ApplicationOutcome, Flight, Key, LsCacheRequest, MakePermit, OriginFailure, PURGE_METHODS,
+    Page, Purge, PurgeCount, Recorder, RecordingContext, Validity, ordered, without_ignored,
 };
 use sendoff_report::explain::Remark;
 use sendoff_site::router::{Script, Upstream};
@@ -204,18 +204,30 @@ pub(crate) fn host_of(request: &Request) -> String {
     host_name(request.host.as_deref().unwrap_or_default())
 }
 
-/// True if the request asks to purge pages, and may.
-pub(crate) fn asks_to_purge(context: &Context<'_>) -> bool {
-    context.effects.settings.purge == Some(true) && context.request.method.as_str() == PURGE
+/// True if the request asks to purge pages, and may. `is_refused`: a rule of the site turns it away,
+/// which does not matter for addresses that the site names as those of its purgers: they name pages
+/// by expressions, which are no paths.
+pub(crate) fn asks_to_purge(context: &Context<'_>, is_refused: bool) -> bool {
+    let Context { site, request, effects, .. } = *context;
+    let method = request.method.as_str();
+    PURGE_METHODS.contains(&method)
+        && (method == PURGE && effects.settings.purge == Some(true) && !is_refused
+            || site.lets_purge(&request.peer))
 }
 
-/// Purges the pages at the address of the request. If the address ends with `*`, purges all pages
-/// whose address begins with the part before it.
+/// Purges the pages that the request names: by its address, which may end with `*`, or also by its
+/// fields if it comes from an address that the site names.
 ///
 /// # Errors
 /// The client has gone.
 pub(crate) async fn purge(context: &Context<'_>, sink: &mut dyn Sink) -> Result<Outcome, Cut> {
-    let purge = Purge::of(&host_of(context.request), &context.request.uri);
+    let Context { services, site, request, .. } = *context;
+    let config = services.config.sites.get(site.number);
+    let purge = match config.filter(|_| site.lets_purge(&request.peer)) {
+        Some(config) => ordered(&config.name, request),
+        // A route that lets clients purge may be for some paths only.
+        None => Purge::of(&host_of(request), &request.uri),
+    };
     let cache = Arc::clone(&context.services.page_cache);
     let request = context.request.shown();
     let Ok(pages) = tokio::task::spawn_blocking(move || cache.purge(&purge)).await else {

@@ -23,6 +23,7 @@ use super::LARGEST;
 use super::freshness::{self, Times};
 use super::key::{Hash, Key, hex, site_and_address};
 use super::lscache::{self, Labels, LsCacheRequest, Owner, PurgeSubject};
+use super::tags;
 
 /// Stands before the name of a cookie among the request fields that a page varies with. No field has
 /// such a name.
@@ -318,7 +319,12 @@ impl Page {
         let mut facts = Facts { made: now, fields: texts(&head), ..self.facts.clone() };
         let times = match lscache {
             Some(request) => facts.relabel(keeping, request, &head, now),
-            None => freshness::judge(keeping, &head, now),
+            None => {
+                if let Some(tags) = tags::of(said) {
+                    facts.tags = tags;
+                }
+                freshness::judge(keeping, &head, now)
+            }
         };
         // If the fields in `Vary` have changed, the requests that the page is for are unknown.
         let varies = self.facts.vary.iter().map(|(name, _)| name);

@@ -8,6 +8,7 @@ mod lscache;
 mod lscache_attacks;
 mod purge;
 mod rules;
+mod varnish;
 
 use std::fs::{self, File};
 use std::io::Write;

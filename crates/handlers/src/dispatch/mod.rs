@@ -308,7 +308,7 @@ async fn handle(
 ) -> Result<Outcome, Cut> {
     let request = context.request;
     match answer {
-        _ if cached::asks_to_purge(context) && !answer.turns_away() => {
+        _ if cached::asks_to_purge(context, answer.turns_away()) => {
             Box::pin(cached::purge(context, sink)).await
         }
         Answer::Path(PathTarget::Script(script)) => {
