@@ -42,7 +42,7 @@ enum Lifetime {
     Never,
 }
 
-/// What the heads of all parts say together.
+/// The heads of all parts, as far as they count for the whole page.
 #[derive(Debug)]
 pub struct Merged {
     lifetime: Lifetime,

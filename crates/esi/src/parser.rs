@@ -8,6 +8,9 @@ use crate::tag::{self, Kind, Tag};
 use crate::template::{Attempt, DEEPEST, Include, MOST_ELEMENTS, Mistake, Node, OnError};
 use crate::variables::{Text, split};
 
+/// Most bytes of a name that a message shows. Names are ASCII.
+const SHOWN: usize = 40;
+
 /// Attributes of an element.
 type Attributes = Vec<(String, String)>;
 
@@ -87,6 +90,7 @@ impl<'p> Parser<'p> {
                     return Ok(nodes);
                 }
                 Kind::Close { name } => {
+                    let name = &name[..name.len().min(SHOWN)];
                     return Err(Mistake { at, why: format!("</esi:{name}> ends no element here") });
                 }
                 Kind::EndOfUncomment => {
@@ -117,7 +121,7 @@ impl<'p> Parser<'p> {
 
     /// Appends text.
     fn text(
-        &self,
+        &mut self,
         range: Range<usize>,
         reading: Reading,
         nodes: &mut Vec<Node>,
@@ -125,7 +129,10 @@ impl<'p> Parser<'p> {
         match reading {
             Reading::Plain if range.is_empty() => {}
             Reading::Plain => nodes.push(Node::Text(range)),
-            Reading::Variables => split(self.page, range, nodes)?,
+            Reading::Variables => {
+                let left = MOST_ELEMENTS.saturating_sub(self.elements);
+                self.elements += split(self.page, range, left, nodes)?;
+            }
         }
         Ok(())
     }
@@ -243,7 +250,7 @@ fn unknown(at: usize, name: &str) -> Mistake {
     let why = match name {
         "choose" | "when" | "otherwise" => format!("<esi:{name}> is not supported"),
         "attempt" | "except" => format!("<esi:{name}> is not within <esi:try>"),
-        _ => format!("there is no element <esi:{name}>"),
+        _ => format!("there is no element <esi:{}>", &name[..name.len().min(SHOWN)]),
     };
     Mistake { at, why }
 }
@@ -327,6 +334,10 @@ mod tests {
         assert!(shown(&"<!--esi ".repeat(100_000)).unwrap_err().why.contains("deep"));
         let many = "<esi:comment text=''/>".repeat(MOST_ELEMENTS + 1);
         assert!(shown(&many).unwrap_err().why.contains("more than"));
+        let variables = format!("<esi:vars>{}</esi:vars>", "$(HTTP_HOST)".repeat(MOST_ELEMENTS));
+        assert!(shown(&variables).unwrap_err().why.contains("more than"));
+        let spread = "<esi:vars>$(HTTP_HOST)$(HTTP_HOST)</esi:vars>".repeat(MOST_ELEMENTS / 3);
+        assert!(shown(&spread).unwrap_err().why.contains("more than"));
         let tries = "<esi:try><esi:attempt></esi:attempt></esi:try>".repeat(MOST_ELEMENTS / 4);
         assert!(shown(&tries).is_ok());
     }

@@ -2,11 +2,17 @@
 
 use sendoff_message::request::{Request, host_name};
 
+/// Longest address in bytes. nginx refuses longer request lines (`large_client_header_buffers`).
+const LONGEST: usize = 8 << 10;
+
 /// The path and query of a fragment that a page names by this address, on the page's own host.
 ///
 /// # Errors
 /// The reason why it is not asked for: it is on another host, or no address.
 pub fn target(address: &str, page: &Request) -> Result<String, String> {
+    if address.len() > LONGEST {
+        return Err(format!("the address has more than {LONGEST} bytes"));
+    }
     let address = address.split('#').next().unwrap_or_default().trim();
     let lower = address.to_ascii_lowercase();
     let schemes = ["http://", "https://", "//"];
@@ -93,6 +99,7 @@ mod tests {
             "",
             "#x",
             "http:///x",
+            &"/".repeat(LONGEST + 1),
         ] {
             assert!(target(address, &page()).is_err(), "{address}");
         }

@@ -16,6 +16,9 @@ use crate::template::{MOST_ELEMENTS, Mistake, Node};
 const NOT_IN_PART: &AsciiSet =
     &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
+/// Most variables of one address: each may be as long as the client's fields.
+const MOST_IN_ADDRESS: usize = 32;
+
 /// Longest variable in bytes, its default included.
 const LONGEST: usize = 1024;
 
@@ -68,7 +71,9 @@ impl Variable {
         let default = default.trim().trim_matches('\'').to_owned();
         let (name, key) = match subject.trim().split_once('{') {
             Some((name, key)) => {
-                let key = key.strip_suffix('}').ok_or_else(|| format!("$({text}) lacks a }}"))?;
+                let key = key
+                    .strip_suffix('}')
+                    .ok_or_else(|| format!("the variable {text:?} lacks a }}"))?;
                 (name, Some(key.to_owned()))
             }
             None => (subject.trim(), None),
@@ -82,7 +87,7 @@ impl Variable {
             ("HTTP_COOKIE", Some(key)) => Subject::Cookie(key),
             ("QUERY_STRING", None) => Subject::Query,
             ("QUERY_STRING", Some(key)) => Subject::Parameter(key),
-            _ => return Err(format!("there is no variable $({text})")),
+            _ => return Err(format!("there is no variable {text:?}")),
         };
         Ok(Self { subject, default })
     }
@@ -139,7 +144,7 @@ impl Variable {
     }
 }
 
-/// True if the language is among those of `Accept-Language`.
+/// True if `Accept-Language` lists the language.
 fn accepts(field: &[u8], language: &str) -> bool {
     let mut ranges = field.split(|&byte| byte == b',');
     ranges.any(|range| {
@@ -167,6 +172,9 @@ impl Text {
             pieces.push(Piece::Plain(at..found.range.start));
             at = found.range.end;
             pieces.push(Piece::Variable(found.variable));
+            if pieces.len() > 2 * MOST_IN_ADDRESS {
+                return Err(format!("an address has more than {MOST_IN_ADDRESS} variables"));
+            }
         }
         pieces.push(Piece::Plain(at..source.len()));
         Ok(Self { source: source.to_owned(), pieces })
@@ -207,12 +215,13 @@ fn find(text: &[u8], from: usize) -> Result<Option<Found>, String> {
     Ok(Some(Found { range: start..start + 3 + len, variable: Variable::parse(name)? }))
 }
 
-/// Appends text of `<esi:vars>` in parts.
+/// Appends text of `<esi:vars>` in parts, with at most `most` variables. Returns their number.
 pub(crate) fn split(
     page: &[u8],
     range: Range<usize>,
+    most: usize,
     nodes: &mut Vec<Node>,
-) -> Result<(), Mistake> {
+) -> Result<usize, Mistake> {
     let (text, first) = (&page[..range.end], range.start);
     let (mut at, mut count) = (first, 0);
     while let Some(found) = find(text, at).map_err(|why| Mistake { at, why })? {
@@ -222,15 +231,15 @@ pub(crate) fn split(
         at = found.range.end;
         nodes.push(Node::Variable(found.variable));
         count += 1;
-        if count > MOST_ELEMENTS {
-            let why = format!("more than {MOST_ELEMENTS} variables in a row");
+        if count > most {
+            let why = format!("the page has more than {MOST_ELEMENTS} variables and elements");
             return Err(Mistake { at, why });
         }
     }
     if at < range.end {
         nodes.push(Node::Text(at..range.end));
     }
-    Ok(())
+    Ok(count)
 }
 
 #[cfg(test)]
@@ -295,5 +304,6 @@ mod tests {
             assert_eq!(address(text), value, "{text}");
         }
         assert!(Text::parse("/$(HTTP_HOST").is_err());
+        assert!(Text::parse(&"$(HTTP_HOST)".repeat(MOST_IN_ADDRESS + 1)).is_err());
     }
 }

@@ -22,7 +22,7 @@ use super::fragment::{Fragment, FragmentSink, piece, request_for};
 use crate::context::{Context, Nesting};
 use crate::subrequest::MAX_DEPTH;
 
-/// Most fragments of one page, those of its fragments included. nginx limits the subrequests of a
+/// Most fragments of one page, fragments of fragments included. nginx limits the subrequests of a
 /// request to 200; pages of WordPress with ESI have some dozens.
 const MOST_FRAGMENTS: usize = 256;
 
@@ -83,7 +83,7 @@ pub(super) struct Assembled {
 }
 
 impl Budget {
-    /// The budget of a page: a fragment's is that of its page.
+    /// The budget of a page. A fragment shares the budget of its page.
     pub(super) fn of(context: &Context<'_>) -> Self {
         if let Some(Self(shares)) = context.nesting.budget {
             return Self(std::rc::Rc::clone(shares));
@@ -157,7 +157,11 @@ impl<'a> Assembler<'a> {
     async fn part(&self, node: &Node) -> Result<Part, Missing> {
         match node {
             Node::Text(range) => Ok(Part::Text(range.clone())),
-            Node::Variable(variable) => Ok(Part::Value(variable.as_html(self.context.request))),
+            Node::Variable(variable) => {
+                let value = variable.as_html(self.context.request);
+                self.budget.take_bytes(value.len() as u64).map_err(Missing)?;
+                Ok(Part::Value(value))
+            }
             Node::Include(include) => self.include(include).await,
             Node::Try(Attempt { attempt, except }) => match self.parts(attempt).await {
                 Ok(parts) => Ok(Part::Several(parts)),
