@@ -30,7 +30,7 @@ pub(crate) struct Context<'a> {
 /// The subrequests around a request.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Nesting<'a> {
-    /// Their number: those of scripts, and of pages that include fragments.
+    /// Their number. Scripts make subrequests, and pages that include fragments.
     pub(crate) depth: u8,
     /// The limits of the page that includes the response; `None`: no page does.
     pub(crate) budget: Option<&'a Budget>,

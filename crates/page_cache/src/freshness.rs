@@ -259,7 +259,7 @@ impl Targeted {
         }
     }
 
-    /// The words for the server's own cache: those of RFC 9213 before the older ones.
+    /// The words for the server's own cache: RFC 9213 comes before the older field.
     fn first_of(head: &ResponseHead) -> Self {
         match Self::of(head) {
             Self::Missing => Directives::of_surrogate(head).map_or(Self::Missing, Self::Said),

@@ -224,6 +224,11 @@ impl Page {
         !self.facts.owner.is_empty()
     }
 
+    /// True if the page is to be put together from fragments.
+    pub fn asks_for_assembly(&self) -> bool {
+        surrogate::asks(&self.stored_head())
+    }
+
     /// The cookies that the page varies with.
     pub(super) fn cookies(&self) -> Vec<String> {
         let names = self.facts.vary.iter().filter_map(|(name, _)| name.strip_prefix(COOKIE));

@@ -241,7 +241,7 @@ section! {
         example "true", also "esi_enable" "do_esi";
     /// Networks and addresses whose requests `PURGE`, `BAN` and `PURGEKEYS` remove pages of the
     /// site from the page cache, as plugins for Varnish send them (page-cache.md).
-    purge_from: List<Client>, unless "nobody",
+    purge_from: List<Client>, unless "no client may",
         example "\"127.0.0.1\"", also "purge_acl" "invalidators" "purgers";
     /// Compresses all responses, none, or only static files, for clients that accept it.
     compress: Compress = Compress::Off,

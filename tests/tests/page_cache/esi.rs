@@ -242,7 +242,7 @@ fn loops_and_bombs_end() {
     assert!(heavy.len() < 16 << 20 && heavy.ends_with('x'), "{}", heavy.len());
     site.site.write("long.php", format!("{FRESH}<?php echo str_repeat('x', 17 << 20);"));
     assert_eq!(site.get("/long.php", "").status(), 502);
-    // Nobody else pays for it.
+    // Other requests are answered as before.
     assert_eq!(site.text("/"), "xxxxx");
 }
 
@@ -468,4 +468,77 @@ mod of_plugins {
         let (_site, server) = start(PRIVATE, "");
         assert!(ask(&server, "a=b").text().contains("<esi:include"));
     }
+}
+
+/// Two fragments that wait for each other: one after the other, neither would come.
+#[test]
+fn fragments_are_made_at_the_same_time() {
+    let meets = |own: &str, other: &str| {
+        format!(
+            "<?php touch(__DIR__ . '/../{own}'); $end = time() + 20;\n\
+             while (!file_exists(__DIR__ . '/../{other}') && time() < $end) {{ usleep(1000); clearstatcache(); }}\n\
+             echo file_exists(__DIR__ . '/../{other}') ? 'met' : 'alone';"
+        )
+    };
+    let page = format!("{KEPT}<esi:include src='/a.php'/> <esi:include src='/b.php'/>");
+    let pages = [("index.php", page), ("a.php", meets("a", "b")), ("b.php", meets("b", "a"))];
+    let site = Assembling::start(&pages.each_ref().map(|(name, text)| (*name, &**text)));
+    assert_eq!(site.text("/"), "met met");
+}
+
+/// The old page comes with its fragments while the new one is made.
+#[test]
+fn an_old_page_is_assembled_while_a_new_one_is_made() {
+    let waits = "<?php if (is_file(__DIR__ . '/../wait')) file_get_contents(__DIR__ . '/pipe'); ?>";
+    let head = "<?php header('Surrogate-Control: content=\"ESI/1.0\"'); header('Cache-Control: max-age=1, stale-while-revalidate=600'); ?>";
+    let site = Assembling::start(&[("index.php", &format!("{waits}{head}a{MENU}b"))]);
+    let pipe = site.site.fifo("pipe");
+    let old = site.keep("/");
+    site.site.write_at(site.site.outside("wait"), "");
+    let stale = wait::for_some("an old page", || {
+        let response = site.get("/", "");
+        crate::status(&response).contains("detail=stale").then_some(response)
+    });
+    assert_eq!(stale.text(), old);
+    // The script has waited meanwhile.
+    pipe.release();
+    fs::remove_file(site.site.outside("wait")).unwrap();
+}
+
+/// A page includes only what its client may see.
+#[test]
+fn denials_hold_for_fragments() {
+    let page = format!(
+        "{KEPT}a<esi:include src='/denied.php' onerror='continue'/>b<esi:include src='/asks.php' onerror='continue'/>c"
+    );
+    let secret = "<?php echo 'secret';";
+    let site = Site::with("index.php", &page);
+    site.write("denied.php", secret);
+    site.write("asks.php", secret);
+    let routes = "[[site.route]]\npath = '/denied.php'\ndeny = true\n\
+                  [[site.route]]\npath = '/asks.php'\nallow_from = ['10.9.8.7']\n";
+    let site = Assembling::serve(site, routes);
+    assert_eq!(site.text("/"), "abc");
+    let from = Request::get("/").header("X-Forwarded-For", "10.9.8.7");
+    assert_eq!(site.server.ask(&from).text(), "absecretc");
+}
+
+/// Many clients at once: each gets its own fragments around the common page.
+#[test]
+fn no_client_gets_the_fragment_of_another() {
+    let page = format!("{KEPT}{MENU}{CART}{MENU}{CART}");
+    let site = Assembling::start(&[("index.php", &page)]);
+    site.keep("/");
+    std::thread::scope(|scope| {
+        for user in 0..6 {
+            let site = &site;
+            scope.spawn(move || {
+                for _ in 0..15 {
+                    let text = site.get("/", &format!("user=user{user}")).text();
+                    let own = text.matches(&format!(" user user{user})")).count();
+                    assert_eq!((own, text.matches("(cart").count()), (2, 2), "{text}");
+                }
+            });
+        }
+    });
 }

@@ -97,7 +97,7 @@ fn a_soft_purge_leaves_the_old_page_until_there_is_a_new_one() {
     wait::for_some("a new page", || Some(kept.get(&page)).filter(|new| new.text() != old));
 }
 
-/// By default nobody purges pages by requests, and no other address than those that are named.
+/// By default no client purges pages by requests, and otherwise only clients at the named addresses.
 #[test]
 fn only_named_addresses_purge_pages() {
     for lines in ["", "purge_from = ['10.9.8.7', '::1']"] {

@@ -87,7 +87,7 @@ impl<'r, 'c> Capture<'r, 'c> {
             && is_conditional(headers)
             && match head.status {
                 StatusCode::PARTIAL_CONTENT | StatusCode::NOT_MODIFIED => self.asks(head),
-                // The length that the range exceeds may be that of a page without its fragments.
+                // The range may exceed only the length of the page without its fragments.
                 StatusCode::RANGE_NOT_SATISFIABLE => true,
                 _ => false,
             }

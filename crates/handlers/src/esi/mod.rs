@@ -29,7 +29,7 @@ use sendoff_message::{Cut, Fault};
 pub(crate) use self::assembly::Budget;
 use self::assembly::{Assembled, Assembler};
 use self::capture::{Capture, Captured, TakenPage};
-use crate::cached::{self, OriginApplication};
+use crate::cached::{self, OriginApplication, Templates};
 use crate::context::Context;
 use crate::error::Outcome;
 
@@ -52,28 +52,50 @@ pub(crate) async fn respond(
     let mut request = context.request.clone();
     // The markup must be legible.
     request.headers.remove(ACCEPT_ENCODING);
-    loop {
-        let context = Context { request: &request, ..*context };
-        let budget = Budget::of(&context);
-        let mut capture = Capture::new(sink, &context, &budget);
-        let outcome = cached::respond(&context, origin, &mut capture).await;
-        match capture.into_captured() {
-            Captured::Nothing => return outcome,
-            // Conditions and ranges are about the page without its fragments.
-            Captured::Part => {
-                outcome?;
-                CONDITIONS.iter().for_each(|name| drop(request.headers.remove(name)));
-            }
-            Captured::Unfit(why) => return Ok(refuse(&context, &why)),
-            Captured::Page(page) => {
-                return match outcome {
-                    Ok(_) => answer(&context, &budget, page, sink).await,
-                    Err(cut) if cut.fault == Fault::Client => Err(cut),
-                    Err(cut) => Ok(refuse(&context, &cut.why)),
-                };
-            }
-        }
+    if let Some(outcome) = ask(&Context { request: &request, ..*context }, origin, sink).await? {
+        return Ok(outcome);
     }
+    // Conditions and ranges are about the page without its fragments.
+    CONDITIONS.iter().for_each(|name| drop(request.headers.remove(name)));
+    let outcome = ask(&Context { request: &request, ..*context }, origin, sink).await?;
+    Ok(outcome.unwrap_or_else(|| refuse(context, "it is a part although no part was asked for")))
+}
+
+/// Requests the page, and sends it. `None`: the client has got nothing, because the response depends
+/// on a condition or a range.
+async fn ask(
+    context: &Context<'_>,
+    origin: OriginApplication<'_>,
+    sink: &mut dyn Sink,
+) -> Result<Option<Outcome>, Cut> {
+    let budget = Budget::of(context);
+    let mut capture = Capture::new(sink, context, &budget);
+    let answered =
+        cached::respond_before_renewal(context, origin, Templates::Pages, &mut capture).await;
+    let captured = capture.into_captured();
+    let (outcome, renewal) = match answered {
+        Ok((outcome, renewal)) => (Ok(outcome), renewal),
+        Err(cut) => (Err(cut), None),
+    };
+    // A request that is repeated has the page made anew.
+    let renewal = renewal.filter(|_| !matches!(captured, Captured::Part));
+    let answer = async {
+        match (captured, outcome) {
+            (Captured::Nothing, outcome) => outcome.map(Some),
+            (Captured::Part, outcome) => outcome.map(|_| None),
+            (_, Err(cut)) if cut.fault == Fault::Client => Err(cut),
+            (Captured::Unfit(why), _) => Ok(Some(refuse(context, &why))),
+            (Captured::Page(_), Err(cut)) => Ok(Some(refuse(context, &cut.why))),
+            (Captured::Page(page), Ok(_)) => answer(context, &budget, page, sink).await.map(Some),
+        }
+    };
+    let renew = async {
+        if let Some(renewal) = renewal {
+            renewal.run().await;
+        }
+    };
+    // The client gets the old page with its fragments while the page is made anew.
+    tokio::join!(answer, renew).0
 }
 
 /// Assembles a page and sends it.
