@@ -367,7 +367,7 @@ fn applications_over_http_include_fragments() {
     );
     app.write("index.php", page);
     let behind = Server::start(app.root(), &[]);
-    let route = format!("[[site.route]]\nproxy = 'http://{}'\n", behind.addr());
+    let route = format!("[[site.route]]\nproxy = 'http://{}'\n", behind.clear_addr());
     let site = Assembling::with(&[], &route);
     assert_eq!(site.text("/"), "a(cart run 1 user -)b");
 }
