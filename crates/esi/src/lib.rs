@@ -1,5 +1,5 @@
 //! Edge Side Includes (W3C Note `esi-lang`, 4 August 2001): pages that name fragments, which the
-//! server puts in their places (`docs/esi.md`). No I/O: text comes in, a template comes out.
+//! server puts in their places (`docs/esi.md`). Text comes in, a template comes out.
 //!
 //! ```text
 //!  head ── asks() ──▶ body ── Template::parse() ──▶ nodes ── target() ──▶ requests for fragments
@@ -7,6 +7,7 @@
 //!                                 heads of all parts ─┴─ Freshness ──▶ head of the assembled page
 //! ```
 //!
+//! - [`body`]: the segments of a page, and their pieces
 //! - [`surrogate`]: responses that ask for assembly, and the field that offers it
 //! - [`template`]: the elements of a page
 //! - `parser`, `tag`: from bytes to elements
@@ -15,6 +16,7 @@
 //! - [`head`]: the time for which clients may keep an assembled page
 #![forbid(unsafe_code)]
 
+pub mod body;
 pub mod head;
 mod parser;
 pub mod surrogate;

@@ -9,6 +9,7 @@ use std::time::{Duration, SystemTime};
 use futures_util::{StreamExt, TryStreamExt, stream};
 use sendoff_delivery::segment::Segment;
 use sendoff_esi::Template;
+use sendoff_esi::body::Body;
 use sendoff_esi::head::Merged;
 use sendoff_esi::target::target;
 use sendoff_esi::template::{Attempt, Include, Node, OnError};
@@ -17,7 +18,6 @@ use sendoff_message::response::ResponseHead;
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout_at};
 
-use super::capture::Body;
 use super::fragment::{Fragment, FragmentSink, piece, request_for};
 use crate::context::{Context, Nesting};
 use crate::subrequest::MAX_DEPTH;
@@ -248,7 +248,7 @@ impl Parts {
                 }
                 Some(Part::Fragment(fragment)) => {
                     merged.add(&fragment.head, now);
-                    segments.extend(fragment.body);
+                    segments.extend(fragment.body.into_segments());
                 }
                 Some(Part::Several(Self(parts))) => rest.push(parts.into_iter()),
                 Some(Part::Nothing) => merged.lacks_fragment(),

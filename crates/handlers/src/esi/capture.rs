@@ -2,10 +2,10 @@
 
 use std::task::{Context as TaskContext, Poll};
 
-use bytes::{Bytes, BytesMut};
 use http::{Method, StatusCode, Version};
 use sendoff_delivery::Progress;
 use sendoff_delivery::segment::Segment;
+use sendoff_esi::body::Body;
 use sendoff_esi::head::forget_template;
 use sendoff_esi::surrogate;
 use sendoff_exchange::client::Client;
@@ -15,7 +15,6 @@ use sendoff_message::request::{Request, is_conditional};
 use sendoff_message::response::{Framing, ResponseEnd, ResponseHead, Trailers};
 
 use super::assembly::Budget;
-use super::pieces::Pieces;
 use crate::context::Context;
 
 /// A page that asks for assembly.
@@ -24,10 +23,6 @@ pub(super) struct TakenPage {
     pub(super) body: Body,
     pub(super) ending: ResponseEnd,
 }
-
-/// The body of a page with its markup.
-#[derive(Debug, Default)]
-pub(super) struct Body(Vec<Segment>);
 
 /// The outcome of a request for a page.
 pub(super) enum Captured {
@@ -112,35 +107,6 @@ impl<'r, 'c> Capture<'r, 'c> {
     }
 }
 
-impl Body {
-    /// The text with the markup. A page in one piece of memory is not copied.
-    pub(super) fn text(&self) -> Result<Bytes, Cut> {
-        if let [Segment::Bytes(text)] = &*self.0 {
-            return Ok(text.clone());
-        }
-        let mut text = BytesMut::new();
-        for segment in &self.0 {
-            match segment.clone() {
-                Segment::Bytes(bytes) => text.extend_from_slice(&bytes),
-                Segment::File(mut file) => {
-                    while file.len > 0 {
-                        text.extend_from_slice(&file.read(PIECE)?);
-                    }
-                }
-            }
-        }
-        Ok(text.freeze())
-    }
-
-    /// The body, to be cut into pieces.
-    pub(super) fn into_pieces(self) -> Pieces {
-        Pieces::new(self.0)
-    }
-}
-
-/// Bytes of a file per read.
-const PIECE: usize = 64 * 1024;
-
 impl Sink for Capture<'_, '_> {
     fn interim(&mut self, head: ResponseHead) -> Result<(), Cut> {
         self.next.interim(head)
@@ -166,9 +132,7 @@ impl Sink for Capture<'_, '_> {
             State::Taking { body, framing, .. } => {
                 let fit = Fit::of(&mut segment, framing);
                 self.budget.take_bytes(segment.len()).map_err(Cut::application)?;
-                if !segment.is_empty() {
-                    body.0.push(segment);
-                }
+                body.push(segment);
                 Ok(fit)
             }
         }

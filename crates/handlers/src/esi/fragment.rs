@@ -6,6 +6,7 @@ use bytes::Bytes;
 use http::{HeaderName, Method, StatusCode, Version, header};
 use sendoff_delivery::Progress;
 use sendoff_delivery::segment::Segment;
+use sendoff_esi::body::Body;
 use sendoff_esi::surrogate;
 use sendoff_exchange::client::{Client, NoClient};
 use sendoff_exchange::sink::{Fit, Room, Sink};
@@ -20,7 +21,7 @@ use crate::response::internal_redirect::{OF_THE_BODY, encoded};
 #[derive(Debug)]
 pub(super) struct Fragment {
     pub(super) head: ResponseHead,
-    pub(super) body: Vec<Segment>,
+    pub(super) body: Body,
 }
 
 /// The request for a fragment: the client's, with another address and without a body.
@@ -43,7 +44,7 @@ pub(super) fn request_for(page: &Request, uri: &str) -> Result<Request, String> 
 pub(super) struct FragmentSink<'b> {
     budget: &'b Budget,
     head: Option<ResponseHead>,
-    body: Vec<Segment>,
+    body: Body,
     framing: Framing,
     ending: Option<ResponseEnd>,
     client: NoClient,
@@ -51,7 +52,7 @@ pub(super) struct FragmentSink<'b> {
 
 impl<'b> FragmentSink<'b> {
     pub(super) fn new(budget: &'b Budget) -> Self {
-        let (body, client) = (Vec::new(), NoClient::default());
+        let (body, client) = (Body::default(), NoClient::default());
         Self { budget, head: None, body, framing: Framing::Chunked, ending: None, client }
     }
 
@@ -99,9 +100,7 @@ impl Sink for FragmentSink<'_> {
     fn push(&mut self, mut segment: Segment) -> Result<Fit, Cut> {
         let fit = Fit::of(&mut segment, &mut self.framing);
         self.budget.take_bytes(segment.len()).map_err(Cut::application)?;
-        if !segment.is_empty() {
-            self.body.push(segment);
-        }
+        self.body.push(segment);
         Ok(fit)
     }
 

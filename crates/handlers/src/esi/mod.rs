@@ -14,13 +14,11 @@
 mod assembly;
 mod capture;
 mod fragment;
-mod pieces;
 
 use std::time::Instant;
 
 use http::header::{ACCEPT_ENCODING, HeaderName};
 use http::{HeaderValue, StatusCode};
-use sendoff_delivery::segment::Segment;
 use sendoff_esi::{Template, surrogate};
 use sendoff_exchange::sink::{Sink, flush, unless_gone};
 use sendoff_message::request::{CONDITIONS, Request};
@@ -127,22 +125,13 @@ async fn answer(
         report.note(assembler.explanation(begun.elapsed()));
     }
     let Assembled { head, segments } = parts.into_response(head, body);
-    send(head, segments, ending, sink).await?;
-    Ok(Outcome::Sent)
-}
-
-async fn send(
-    head: sendoff_message::response::ResponseHead,
-    segments: Vec<Segment>,
-    ending: sendoff_message::response::ResponseEnd,
-    sink: &mut dyn Sink,
-) -> Result<(), Cut> {
     sink.begin(head)?;
     for segment in segments {
         sink.push(segment)?;
     }
     sink.end(ending)?;
-    flush(sink).await
+    flush(sink).await?;
+    Ok(Outcome::Sent)
 }
 
 /// Refuses a page that cannot be assembled.
