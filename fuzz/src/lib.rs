@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 pub mod convert;
+pub mod esi;
 pub mod fastcgi;
 pub mod htaccess;
 pub mod http1;

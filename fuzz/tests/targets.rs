@@ -6,8 +6,8 @@ use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
 
 use sendoff_fuzz::{
-    Case, Failure, Target, convert, fastcgi, htaccess, http1, http3, lua, proxies, records, region,
-    responses, ring, settings,
+    Case, Failure, Target, convert, esi, fastcgi, htaccess, http1, http3, lua, proxies, records,
+    region, responses, ring, settings,
 };
 
 const USUAL_SECONDS: u64 = 2;
@@ -130,4 +130,9 @@ fn configurations_of_other_servers() {
         "convert",
         Target { check: convert::check, seeds: convert::seeds, words: convert::WORDS },
     );
+}
+
+#[test]
+fn pages_with_fragments() {
+    holds("esi", Target { check: esi::check, seeds: esi::seeds, words: esi::WORDS });
 }

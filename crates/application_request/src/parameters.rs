@@ -149,7 +149,8 @@ fn write(
         param("HTTP_X_SENDFILE_TYPE", b"X-Sendfile");
     }
     if site.speaks_lscache() {
-        LSCACHE.into_iter().for_each(|(name, value)| param(name, value));
+        let edition = if site.assembles(effects) { LSCACHE_WITH_ESI } else { LSCACHE };
+        edition.into_iter().for_each(|(name, value)| param(name, value));
     }
     for (name, value) in &effects.params {
         put(name, value);
@@ -168,6 +169,10 @@ fn write(
 /// Parameters by which LSCache's plugins recognise a server that obeys them. They leave ESI alone on
 /// a server of this edition.
 const LSCACHE: [(&str, &[u8]); 2] = [("X-LSCACHE", b"on"), ("LSWS_EDITION", b"Openlitespeed")];
+
+/// The same for a site that assembles pages. Plugins look for `esi`, or for another edition.
+const LSCACHE_WITH_ESI: [(&str, &[u8]); 2] =
+    [("X-LSCACHE", b"on,esi"), ("LSWS_EDITION", b"LiteSpeed")];
 
 /// Writes the parameters that do not depend on the site's features, in the order of nginx's
 /// `fastcgi.conf`.

@@ -91,6 +91,8 @@ overlaid! {
         pub name_files: Option<bool>,
         /// The use of the page cache; `None`: `Off`.
         pub page_cache: Option<PageCache>,
+        /// Puts fragments in their places in pages that ask for it; `None`: the site's choice.
+        pub esi: Option<bool>,
         /// Lets clients remove cached pages by `PURGE`; `None`: false.
         pub purge: Option<bool>,
         /// The responses that are compressed; `None`: the site's choice.

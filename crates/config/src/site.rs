@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::access_log::SiteLog;
 use crate::compression::Compression;
 use crate::proxy::Proxy;
-use crate::route::{PageCache, Route};
+use crate::route::{Network, PageCache, Route};
 use crate::tls::Tls;
 
 /// A site: its files, its routes and the applications that answer for it. Paths are absolute.
@@ -83,6 +83,10 @@ pub struct Site {
     pub htaccess: Htaccess,
     /// The use of the page cache where no route says otherwise; `None`: `Off`.
     pub page_cache: Option<PageCache>,
+    /// Puts fragments in their places in pages that ask for it, where no route says otherwise.
+    pub esi: bool,
+    /// The clients that may purge pages by requests; empty: none.
+    pub purge_from: Vec<Network>,
     /// The access log.
     pub access_log: SiteLog,
     /// The number in `Config::pools` of the pool that runs its scripts; `None`: FastCGI
@@ -140,6 +144,8 @@ impl Site {
             server_software: None,
             htaccess: Htaccess::Ignored,
             page_cache: None,
+            esi: false,
+            purge_from: Vec::new(),
             access_log: SiteLog::Server,
             pool: None,
             worker: None,

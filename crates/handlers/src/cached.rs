@@ -15,8 +15,8 @@ use sendoff_message::Cut;
 use sendoff_message::request::{CONDITIONS, Request, host_name, may_be_read_in_part, sent_cookies};
 use sendoff_message::response::ResponseHead;
 use sendoff_page_cache::{
-    ApplicationOutcome, Flight, Key, LsCacheRequest, MakePermit, OriginFailure, Page, Purge,
-    PurgeCount, Recorder, RecordingContext, Validity, without_ignored,
+    ApplicationOutcome, Flight, Key, LsCacheRequest, MakePermit, OriginFailure, PURGE_METHODS,
+    Page, Purge, PurgeCount, Recorder, RecordingContext, Validity, ordered, without_ignored,
 };
 use sendoff_report::explain::Remark;
 use sendoff_site::router::{Script, Upstream};
@@ -55,6 +55,29 @@ pub(crate) struct CacheLookup<'a> {
     lscache: Option<LsCacheRequest>,
     context: Context<'a>,
     origin: OriginApplication<'a>,
+}
+
+/// The treatment of kept pages that ask for assembly.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Templates {
+    /// Their markup is text.
+    Text,
+    /// The caller assembles them.
+    Pages,
+}
+
+/// The outcome of a request that a kept page may answer.
+enum Answered {
+    Now(Outcome),
+    /// The client has got the old page, and the caller has it made anew.
+    Stale(Due),
+}
+
+/// An old page that is to be made anew.
+struct Due {
+    old: Arc<Page>,
+    begun: PurgeCount,
+    permit: MakePermit,
 }
 
 /// A page that is missing or too old.
@@ -115,6 +138,20 @@ impl OriginApplication<'_> {
     }
 }
 
+/// An old page that the client has got, and that is still to be made anew.
+pub(crate) struct Renewal<'a> {
+    lookup: Box<CacheLookup<'a>>,
+    due: Due,
+}
+
+impl Renewal<'_> {
+    /// Makes the page anew.
+    pub(crate) async fn run(self) {
+        let Self { lookup, due: Due { old, begun, permit } } = self;
+        Box::pin(lookup.renew(&old, begun, permit)).await;
+    }
+}
+
 /// Answers with a kept page, or lets the application answer.
 ///
 /// # Errors
@@ -124,6 +161,20 @@ pub(crate) async fn respond(
     origin: OriginApplication<'_>,
     sink: &mut dyn Sink,
 ) -> Result<Outcome, Cut> {
+    respond_before_renewal(context, origin, Templates::Text, sink).await.map(|(outcome, _)| outcome)
+}
+
+/// As [`respond`]. If an old page that asks for assembly is sent as [`Templates::Pages`], the caller
+/// has it made anew while it assembles the old one.
+///
+/// # Errors
+/// The client has gone, or its response was cut short after it had begun.
+pub(crate) async fn respond_before_renewal<'a>(
+    context: &Context<'a>,
+    origin: OriginApplication<'a>,
+    templates: Templates,
+    sink: &mut dyn Sink,
+) -> Result<(Outcome, Option<Renewal<'a>>), Cut> {
     if may_change(context) {
         // Pages are purged before the client learns of the change. The client's socket is not lent,
         // because a borrower could not wait for the purge.
@@ -136,11 +187,16 @@ pub(crate) async fn respond(
         if !has_answered && may_have_run(&outcome) {
             forget_own(context);
         }
-        return outcome;
+        return outcome.map(|outcome| (outcome, None));
     }
-    match CacheLookup::of(context, origin) {
-        Some(wish) => Box::pin(wish.respond(sink)).await,
-        None => origin.respond(context, sink).await,
+    let Some(lookup) = CacheLookup::of(context, origin) else {
+        return origin.respond(context, sink).await.map(|outcome| (outcome, None));
+    };
+    match Box::pin(lookup.respond(templates, sink)).await? {
+        Answered::Now(outcome) => Ok((outcome, None)),
+        Answered::Stale(due) => {
+            Ok((Outcome::Sent, Some(Renewal { lookup: Box::new(lookup), due })))
+        }
     }
 }
 
@@ -204,18 +260,30 @@ pub(crate) fn host_of(request: &Request) -> String {
     host_name(request.host.as_deref().unwrap_or_default())
 }
 
-/// True if the request asks to purge pages, and may.
-pub(crate) fn asks_to_purge(context: &Context<'_>) -> bool {
-    context.effects.settings.purge == Some(true) && context.request.method.as_str() == PURGE
+/// True if the request asks to purge pages, and may. `is_refused`: a rule of the site turns it away.
+/// That does not matter for clients in the site's `purge_from`, which name pages by expressions
+/// instead of paths.
+pub(crate) fn asks_to_purge(context: &Context<'_>, is_refused: bool) -> bool {
+    let Context { site, request, effects, .. } = *context;
+    let method = request.method.as_str();
+    PURGE_METHODS.contains(&method)
+        && (method == PURGE && effects.settings.purge == Some(true) && !is_refused
+            || site.lets_purge(&request.peer))
 }
 
-/// Purges the pages at the address of the request. If the address ends with `*`, purges all pages
-/// whose address begins with the part before it.
+/// Purges the pages that the request names: by its address, which may end with `*`, or also by its
+/// fields if it comes from an address that the site names.
 ///
 /// # Errors
 /// The client has gone.
 pub(crate) async fn purge(context: &Context<'_>, sink: &mut dyn Sink) -> Result<Outcome, Cut> {
-    let purge = Purge::of(&host_of(context.request), &context.request.uri);
+    let Context { services, site, request, .. } = *context;
+    let config = services.config.sites.get(site.number);
+    let purge = match config.filter(|_| site.lets_purge(&request.peer)) {
+        Some(config) => ordered(&config.name, request),
+        // A route that lets clients purge may be for some paths only.
+        None => Purge::of(&host_of(request), &request.uri),
+    };
     let cache = Arc::clone(&context.services.page_cache);
     let request = context.request.shown();
     let Ok(pages) = tokio::task::spawn_blocking(move || cache.purge(&purge)).await else {
@@ -296,7 +364,7 @@ impl<'a> CacheLookup<'a> {
     ///
     /// # Errors
     /// The client has gone, or its response was cut short after it had begun.
-    async fn respond(&self, sink: &mut dyn Sink) -> Result<Outcome, Cut> {
+    async fn respond(&self, templates: Templates, sink: &mut dyn Sink) -> Result<Answered, Cut> {
         let cache = &self.context.services.page_cache;
         let until = tokio::time::Instant::now() + PATIENCE;
         let (old, begun, permit) = loop {
@@ -306,13 +374,13 @@ impl<'a> CacheLookup<'a> {
             if let (Some(page), Some(Validity::Fresh)) = (&page, validity)
                 && self.send(page, "hit", sink).await?
             {
-                return Ok(Outcome::Sent);
+                return Ok(Answered::Now(Outcome::Sent));
             }
             if let (Some(page), Some(Validity::Stale)) = (&page, validity) {
-                match self.send_stale(page, begun, sink).await? {
-                    true => return Ok(Outcome::Sent),
+                match self.send_stale(page, begun, templates, sink).await? {
+                    Some(answered) => return Ok(answered),
                     // The page is forgotten now.
-                    false => continue,
+                    None => continue,
                 }
             }
             if self.context.request.method == Method::HEAD {
@@ -336,9 +404,9 @@ impl<'a> CacheLookup<'a> {
         if old.is_none() && self.context.request.headers.contains_key(RANGE) {
             // A range makes no page that others could wait for.
             drop(permit);
-            return self.pass_on(sink).await;
+            return self.pass_on(sink).await.map(Answered::Now);
         }
-        self.make(Miss { old: old.as_ref(), begun, permit }, sink).await
+        self.make(Miss { old: old.as_ref(), begun, permit }, sink).await.map(Answered::Now)
     }
 
     /// Lets the application answer a request for a range: the page may be too large to be kept, and
@@ -357,20 +425,26 @@ impl<'a> CacheLookup<'a> {
     }
 
     /// Sends an old page, and has it made anew meanwhile if no other request does that: a slow
-    /// client does not delay the new page. Returns false if the body is gone.
+    /// client does not delay the new page. `None`: the body is gone.
     async fn send_stale(
         &self,
         page: &Arc<Page>,
         begun: PurgeCount,
+        templates: Templates,
         sink: &mut dyn Sink,
-    ) -> Result<bool, Cut> {
+    ) -> Result<Option<Answered>, Cut> {
         let cache = &self.context.services.page_cache;
         let flight = cache.fly(self.key_of(page), &self.context.request.headers);
         let send = self.send(page, "hit; detail=stale", sink);
-        match flight {
+        let is_sent = match flight {
+            Flight::Make(permit) if templates == Templates::Pages && page.asks_for_assembly() => {
+                let due = Due { old: Arc::clone(page), begun, permit };
+                return send.await.map(|is_sent| is_sent.then_some(Answered::Stale(due)));
+            }
             Flight::Make(permit) => tokio::join!(send, self.renew(page, begun, permit)).0,
             Flight::Wait(_) | Flight::MakeUnshared => send.await,
-        }
+        };
+        is_sent.map(|is_sent| is_sent.then_some(Answered::Now(Outcome::Sent)))
     }
 
     /// The response with a page; `None`: the page's body is gone.

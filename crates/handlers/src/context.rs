@@ -8,6 +8,7 @@ use sendoff_message::request::Request;
 use sendoff_site::Site;
 use sendoff_site::effects::Effects;
 
+use crate::esi::Budget;
 use crate::services::Services;
 
 /// A handler's view of a request. The response goes to a [`Sink`](sendoff_exchange::sink::Sink).
@@ -22,6 +23,24 @@ pub(crate) struct Context<'a> {
     pub(crate) compression: Option<&'a Policy<'a>>,
     /// The user whose password the client has shown; empty: no password was required.
     pub(crate) user: &'a [u8],
+    /// The place of the request among subrequests.
+    pub(crate) nesting: Nesting<'a>,
+}
+
+/// The subrequests around a request.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Nesting<'a> {
+    /// Their number. Scripts make subrequests, and pages that include fragments.
+    pub(crate) depth: u8,
+    /// The limits of the page that includes the response; `None`: no page does.
+    pub(crate) budget: Option<&'a Budget>,
+}
+
+impl Nesting<'_> {
+    /// The place of a request with this number of subrequests around it, for no page.
+    pub(crate) fn at(depth: u8) -> Self {
+        Self { depth, budget: None }
+    }
 }
 
 impl<'a> Context<'a> {

@@ -6,6 +6,7 @@
 //! - [`mod@file`], `respond`, `lua`: the server's own answers: static files, redirects and fixed
 //!   texts, Lua scripts
 //! - `cached`: the page cache in front of applications
+//! - `esi`: pages that include fragments
 //! - `application`: requests to workers, FastCGI applications and proxied hosts: sending, retries,
 //!   the way of the body to the client
 //! - `response`: the demands of an application's response: files, ranges, internal redirects, a
@@ -21,6 +22,7 @@ pub mod challenges;
 mod context;
 mod dispatch;
 mod error;
+mod esi;
 mod file;
 mod grpc;
 mod head_rules;

@@ -17,8 +17,9 @@ use sendoff_site::Site;
 
 use crate::services::Services;
 
-/// Maximum nesting depth of scripts that make subrequests.
-const MAX_DEPTH: u8 = 4;
+/// Maximum nesting depth of subrequests, of scripts and of pages that include fragments: each level
+/// multiplies their number. Varnish's pages include 5 deep.
+pub(crate) const MAX_DEPTH: u8 = 4;
 
 /// Maximum size in bytes of an answer to a subrequest.
 const MAX_ANSWER: usize = 1 << 20;
@@ -36,7 +37,7 @@ pub(crate) struct Asker<'s> {
 impl Asks for Asker<'_> {
     fn ask(&self, mut request: Request) -> Asked<'_> {
         Box::pin(async move {
-            if self.depth == MAX_DEPTH {
+            if self.depth >= MAX_DEPTH {
                 return Err(format!("subrequests lie {MAX_DEPTH} deep in one another"));
             }
             let mut answer = ResponseBuffer::new(&request.method);

@@ -22,6 +22,11 @@ impl PageAddress {
         Self { host: host.to_owned(), uri: [&path, query].concat() }
     }
 
+    /// True if the path and the query contain this text.
+    pub(super) fn contains(&self, text: &[u8]) -> bool {
+        text.is_empty() || self.uri.windows(text.len()).any(|part| part == text)
+    }
+
     /// Hash of the address: 20 bytes.
     pub(super) fn hash(&self) -> [u8; 20] {
         let hash = Sha1::new().chain_update((self.host.len() as u64).to_le_bytes());

@@ -6,6 +6,7 @@ use super::lscache::Control;
 use http::header::{CACHE_CONTROL, EXPIRES, PRAGMA, SET_COOKIE, VARY};
 use http::{HeaderName, StatusCode};
 use sendoff_config::Keeping;
+use sendoff_esi::surrogate;
 use sendoff_message::response::{Field, ResponseHead};
 use serde::{Deserialize, Serialize};
 use sfv::{BareItem, Dictionary, Item, ListEntry, Parser};
@@ -111,7 +112,7 @@ pub(super) fn judge(keeping: &Keeping, head: &ResponseHead, now: SystemTime) -> 
     if !can_be_kept(head) {
         return None;
     }
-    let targeted = match Targeted::of(head) {
+    let targeted = match Targeted::first_of(head) {
         Targeted::Missing => None,
         Targeted::Forbidding => return None,
         Targeted::Said(directives) => Some(directives),
@@ -257,6 +258,14 @@ impl Targeted {
             Err(_) => Self::Missing,
         }
     }
+
+    /// The words for the server's own cache: RFC 9213 comes before the older field.
+    fn first_of(head: &ResponseHead) -> Self {
+        match Self::of(head) {
+            Self::Missing => Directives::of_surrogate(head).map_or(Self::Missing, Self::Said),
+            said => said,
+        }
+    }
 }
 
 /// The directives of `Cache-Control` or of a field like it, in lower case.
@@ -292,6 +301,36 @@ impl Directives {
             Some((name.as_str().to_owned(), value))
         });
         Self(pairs.collect())
+    }
+
+    /// The directives of `Surrogate-Control` about time; `None`: there are none. `max-age=60+30`
+    /// allows old pages for another 30 s. A word behind `;` names the only server that is meant.
+    fn of_surrogate(head: &ResponseHead) -> Option<Self> {
+        let fields = head.fields.iter().filter(|field| field.is(surrogate::CONTROL));
+        let texts = fields.map(|field| String::from_utf8_lossy(field.value()).to_ascii_lowercase());
+        let text = texts.collect::<Vec<_>>().join(",");
+        let mut pairs = Vec::new();
+        for directive in text.split(',') {
+            let (said, server) = directive.split_once(';').unwrap_or((directive, "sendoff"));
+            let (name, value) = said.split_once('=').unwrap_or((said, ""));
+            match name.trim() {
+                _ if server.trim() != "sendoff" => {}
+                "no-store" => pairs.push(("no-store".to_owned(), String::new())),
+                "max-age" => {
+                    let (fresh, stale) = value.split_once('+').unwrap_or((value, ""));
+                    let mut pair = |name: &str, value: &str| {
+                        pairs.push((name.to_owned(), value.trim().to_owned()));
+                    };
+                    pair("max-age", fresh);
+                    if !stale.is_empty() {
+                        pair("stale-while-revalidate", stale);
+                        pair("stale-if-error", stale);
+                    }
+                }
+                _ => {}
+            }
+        }
+        (!pairs.is_empty()).then_some(Self(pairs))
     }
 
     fn has(&self, name: &str) -> bool {

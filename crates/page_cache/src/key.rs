@@ -19,11 +19,12 @@ pub struct Key {
 
 /// Request fields that tell an application another address or method than the client asked for.
 /// Pages that an application builds from them must not reach other clients. In alphabetical order.
-const STEERING: [&str; 25] = [
+const STEERING: [&str; 26] = [
     "cf-visitor",
     "cloudfront-forwarded-proto",
     "forwarded",
     "front-end-https",
+    "surrogate-capability",
     "x-forwarded-host",
     "x-forwarded-https",
     "x-forwarded-path",

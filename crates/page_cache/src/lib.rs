@@ -15,6 +15,8 @@
 //! - [`flights`]: one request makes a page while others wait for it
 //! - [`recorder`]: keeps a page while a client gets it
 //! - [`recording`]: the body of a page while it is made
+//! - `tags`: the tags of pages in the fields of CDNs
+//! - `orders`: purges as plugins for Varnish request them
 //! - [`purge`]: pages that are forgotten before their time is over
 //! - [`journal`]: tells other fronts of purges
 //!
@@ -28,15 +30,18 @@ mod freshness;
 mod journal;
 mod key;
 mod lscache;
+mod orders;
 mod page;
 mod purge;
 mod recorder;
 mod recording;
 mod store;
+mod tags;
 
 pub use flights::{Flight, MakePermit};
 pub use key::Key;
 pub use lscache::{LsCacheRequest, NamedPurge, purges, without_ignored};
+pub use orders::{METHODS as PURGE_METHODS, ordered};
 pub use page::{OriginFailure, Page, Validity};
 pub use purge::Purge;
 pub use purge::PurgeCount;

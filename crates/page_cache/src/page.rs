@@ -11,6 +11,7 @@ use http::{HeaderMap, HeaderValue, Method, StatusCode};
 use rustix::fs::OFlags;
 use sendoff_config::Keeping;
 use sendoff_delivery::segment::Segment;
+use sendoff_esi::surrogate;
 use sendoff_message::lscache::is_for_cache;
 use sendoff_message::request::{Request, is_conditional};
 use sendoff_message::response::{Field, ResponseHead};
@@ -22,6 +23,7 @@ use super::LARGEST;
 use super::freshness::{self, Times};
 use super::key::{Hash, Key, hex, site_and_address};
 use super::lscache::{self, Labels, LsCacheRequest, Owner, PurgeSubject};
+use super::tags;
 
 /// Stands before the name of a cookie among the request fields that a page varies with. No field has
 /// such a name.
@@ -222,6 +224,11 @@ impl Page {
         !self.facts.owner.is_empty()
     }
 
+    /// True if the page is to be put together from fragments.
+    pub fn asks_for_assembly(&self) -> bool {
+        surrogate::asks(&self.stored_head())
+    }
+
     /// The cookies that the page varies with.
     pub(super) fn cookies(&self) -> Vec<String> {
         let names = self.facts.vary.iter().filter_map(|(name, _)| name.strip_prefix(COOKIE));
@@ -317,7 +324,12 @@ impl Page {
         let mut facts = Facts { made: now, fields: texts(&head), ..self.facts.clone() };
         let times = match lscache {
             Some(request) => facts.relabel(keeping, request, &head, now),
-            None => freshness::judge(keeping, &head, now),
+            None => {
+                if let Some(tags) = tags::of(said) {
+                    facts.tags = tags;
+                }
+                freshness::judge(keeping, &head, now)
+            }
         };
         // If the fields in `Vary` have changed, the requests that the page is for are unknown.
         let varies = self.facts.vary.iter().map(|(name, _)| name);
@@ -465,7 +477,13 @@ pub(super) fn facts(
 
 fn texts(head: &ResponseHead) -> Vec<(Latin1Text, Latin1Text)> {
     let fields = head.fields.iter().filter(|field| !is_for_cache(field.name()));
-    fields.map(|field| (field.name().into(), field.value().into())).collect()
+    let mut texts: Vec<_> =
+        fields.map(|field| (field.name().into(), field.value().into())).collect();
+    if surrogate::asks_as_plugin(head) {
+        // The plugin's field, which is not kept, has said it.
+        texts.push((surrogate::CONTROL.as_bytes().into(), surrogate::ASSEMBLE.as_bytes().into()));
+    }
+    texts
 }
 
 /// The values of a request field, joined into one line, or of a cookie; `None` if it is missing.

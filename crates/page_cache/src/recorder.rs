@@ -23,6 +23,7 @@ use super::page::{OriginFailure, Page, facts, is_current};
 use super::purge::PurgeCount;
 use super::recording::Recording;
 use super::store::PageCache;
+use super::tags;
 
 /// Bytes of a file that are read at a time to keep them: the event loop waits for the disk.
 const READ: usize = 256 * 1024;
@@ -148,7 +149,8 @@ impl<'r, 'o> Recorder<'r, 'o> {
         let RecordingContext { cache, key, keeping, lscache, .. } = self.order;
         let Some(request) = lscache else {
             let times = judge(keeping, head, now)?;
-            return Some(Judged { key, times, labels: Labels::default() });
+            let tags = tags::of(head).unwrap_or_default();
+            return Some(Judged { key, times, labels: Labels { tags, ..Labels::default() } });
         };
         let Said { control, mut labels, .. } = Said::of(head, request)?;
         let times = judge_by(&control, keeping, head, now)?;

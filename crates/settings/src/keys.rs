@@ -235,6 +235,14 @@ section! {
     /// say otherwise. Only here: `lscache` obeys the fields of LSCache's plugins (lscache.md).
     page_cache: Keep, unless "`off`",
         example "\"lscache\"", also "CacheLookup" "enableCache";
+    /// Puts fragments in their places in pages of applications that ask for it, and tells
+    /// applications so (esi.md); routes may say otherwise.
+    esi: bool = false,
+        example "true", also "esi_enable" "do_esi";
+    /// Networks and addresses whose requests `PURGE`, `BAN` and `PURGEKEYS` remove pages of the
+    /// site from the page cache, as plugins for Varnish send them (page-cache.md).
+    purge_from: List<Client>, unless "no client may",
+        example "\"127.0.0.1\"", also "purge_acl" "invalidators" "purgers";
     /// Compresses all responses, none, or only static files, for clients that accept it.
     compress: Compress = Compress::Off,
         example "true", also "gzip" "encode" "brotli" "zstd" "compression" "gzip_static" "precompressed" "SetOutputFilter";
@@ -368,6 +376,10 @@ section! {
     /// requests with cookies get cached pages too (page-cache.md).
     page_cache: Keep,
         example "\"10m, stale 1h\"", also "fastcgi_cache" "fastcgi_cache_valid" "proxy_cache" "proxy_cache_valid" "CacheEnable";
+    /// Rule: puts fragments in their places in pages of applications that ask for it, as for the
+    /// site (esi.md).
+    esi: bool, unless "the site's choice",
+        example "true", also "esi_enable" "do_esi";
     /// Rule: lets requests with the method `PURGE` remove pages from the page cache. Combine it
     /// with `allow_from`: each removed page costs the application work (page-cache.md).
     purge: bool, unless "as earlier routes say, or they may not",

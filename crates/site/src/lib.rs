@@ -31,13 +31,14 @@ use http::header::InvalidHeaderName;
 use http::{HeaderMap, HeaderName, StatusCode};
 use sendoff_auth::PasswordQueues;
 use sendoff_config::{
-    Account, Authorizer, Compression, Config, Delivery, ErrorPage, PageCache, PoolConfig, Route,
+    Account, Authorizer, Clients, Compression, Config, Delivery, ErrorPage, PageCache, PoolConfig,
+    Route,
 };
 use sendoff_htaccess::CacheLines;
 use sendoff_lua::Phase;
 use sendoff_lua_host::{Asks, Call, ScriptShare, SiteScripts};
 use sendoff_message::lscache;
-use sendoff_message::request::{Request, Scheme};
+use sendoff_message::request::{Endpoint, Request, Scheme};
 use sendoff_message::response::ResponseHead;
 use sendoff_static_files::{CacheShare, WritingUser};
 use sendoff_sys::process::groups_of;
@@ -109,6 +110,10 @@ pub struct Site {
     pub h3: bool,
     /// The use of the page cache where no route says otherwise.
     pub page_cache: Option<PageCache>,
+    /// Pages are assembled where no route says otherwise.
+    esi: bool,
+    /// The clients that may purge pages.
+    purgers: Clients,
 }
 
 impl Site {
@@ -151,6 +156,8 @@ impl Site {
             hsts: site.hsts.as_deref().map(shared),
             h3: site.h3,
             page_cache: site.page_cache,
+            esi: site.esi,
+            purgers: Clients { allow: site.purge_from.clone(), deny: Vec::new(), otherwise: false },
         })
     }
 
@@ -541,6 +548,16 @@ impl Site {
     /// True if its applications speak to the page cache in LSCache's language.
     pub fn speaks_lscache(&self) -> bool {
         self.page_cache.is_some_and(PageCache::is_lscache)
+    }
+
+    /// True if fragments are put in their places in pages of an application that asks for it.
+    pub fn assembles(&self, effects: &Effects) -> bool {
+        effects.settings.esi.unwrap_or(self.esi)
+    }
+
+    /// True if the client may purge pages by requests.
+    pub fn lets_purge(&self, client: &Endpoint) -> bool {
+        matching::may_ask(&self.purgers, client)
     }
 
     /// Keeps a response out of the page cache if an application has named its body and routes may

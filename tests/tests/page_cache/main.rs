@@ -3,10 +3,12 @@
 #![allow(clippy::unwrap_used, reason = "the panic is the failure report")]
 
 mod ending;
+mod esi;
 mod lscache;
 mod lscache_attacks;
 mod purge;
 mod rules;
+mod varnish;
 
 use std::fs::{self, File};
 use std::io::Write;

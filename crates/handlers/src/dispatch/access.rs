@@ -16,7 +16,7 @@ use sendoff_site::router::PathTarget;
 
 use super::plan::SitePlan;
 use crate::application::authorizer::{self, Verdict};
-use crate::context::Context;
+use crate::context::{Context, Nesting};
 use crate::services::Services;
 
 impl SitePlan {
@@ -65,8 +65,15 @@ impl SitePlan {
         for authorizer in std::mem::take(&mut self.effects.authorizers) {
             let Self { site, effects, user, .. } = &*self;
             let request = &mut *request;
-            let context =
-                Context { services, site, request: &*request, effects, compression: None, user };
+            let context = Context {
+                services,
+                site,
+                request: &*request,
+                effects,
+                compression: None,
+                user,
+                nesting: Nesting::default(),
+            };
             let (who, verdict) = authorizer::ask(&context, &authorizer).await;
             let authorized = &mut self.effects.authorized;
             let (status, came) = match verdict {

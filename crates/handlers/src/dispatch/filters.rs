@@ -5,6 +5,7 @@
 //!                 pass_on.rs    cached.rs, CacheLookup::ask   here          answer_for
 //! ```
 //!
+//! A page that includes fragments is assembled between the record and the site rules (`esi`).
 //! A page whose application limits its rate (`X-Accel-Limit-Rate`) is recorded at that rate, too. Other
 //! handlers write to the site rules.
 

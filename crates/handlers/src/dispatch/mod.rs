@@ -37,8 +37,9 @@ use sendoff_tls::{SiteTls, quic_config};
 use self::plan::{Answerer, LimitEffect, Plan, SitePlan};
 use crate::application::proxy;
 use crate::cached;
-use crate::context::Context;
+use crate::context::{Context, Nesting};
 use crate::error::{self, Outcome};
+use crate::esi;
 use crate::file;
 use crate::lscache;
 use crate::lua;
@@ -133,7 +134,7 @@ impl Service for Services {
                 return error::respond(sink, StatusCode::INTERNAL_SERVER_ERROR, []).await;
             }
         };
-        self.answer_for(planned, plan.explained, request, sink).await
+        self.answer_for(planned, plan.explained, 0, request, sink).await
     }
 
     async fn refuse(&self, status: StatusCode, sink: &mut dyn Sink) -> Result<(), Cut> {
@@ -179,7 +180,7 @@ impl Services {
                 SitePlan::new(Rc::clone(&first.site), answer, effects, user)
             }
         };
-        self.answer_for(&planned, explained, &request, sink).await
+        self.answer_for(&planned, explained, 0, &request, sink).await
     }
 
     /// Answers a subrequest of a script; `depth` is the number of subrequests around the request.
@@ -192,13 +193,35 @@ impl Services {
     ) -> Result<(), Cut> {
         let planned =
             self.plan_for(Rc::clone(site), request, depth, false, LimitEffect::Ignored).await;
-        self.answer_for(&planned, false, request, sink).await
+        self.answer_for(&planned, false, depth, request, sink).await
+    }
+
+    /// Answers a request for a fragment of a page, without compression and rate: the page has them.
+    pub(crate) async fn answer_fragment(
+        &self,
+        site: &Rc<Site>,
+        request: &mut Request,
+        nesting: Nesting<'_>,
+        sink: &mut dyn Sink,
+    ) -> Result<(), Cut> {
+        let (site, depth) = (Rc::clone(site), nesting.depth);
+        let planned = self.plan_for(site, request, depth, false, LimitEffect::Ignored).await;
+        let SitePlan { site, effects, user, .. } = &planned;
+        let compression = None;
+        let context =
+            Context { services: self, site, request, effects, compression, user, nesting };
+        let sink = &mut filters::site_rules(&context, sink);
+        match site.speaks_lscache() {
+            true => answer_or_refuse(&context, &planned, &mut lscache::strip(sink)).await,
+            false => answer_or_refuse(&context, &planned, sink).await,
+        }
     }
 
     async fn answer_for(
         &self,
         planned: &SitePlan,
         explained: bool,
+        depth: u8,
         request: &Request,
         sink: &mut dyn Sink,
     ) -> Result<(), Cut> {
@@ -216,7 +239,9 @@ impl Services {
         // The table itself is not compressed.
         let compression = if explained { None } else { policy() };
         let compression = compression.as_ref();
-        let context = Context { services: self, site, request, effects, compression, user };
+        let nesting = Nesting::at(depth);
+        let context =
+            Context { services: self, site, request, effects, compression, user, nesting };
         let notes = sink.client().notes();
         notes.site = Some(site.number);
         notes.is_unlogged = effects.settings.access_log == Some(false);
@@ -283,15 +308,15 @@ async fn handle(
 ) -> Result<Outcome, Cut> {
     let request = context.request;
     match answer {
-        _ if cached::asks_to_purge(context) && !answer.turns_away() => {
+        _ if cached::asks_to_purge(context, answer.turns_away()) => {
             Box::pin(cached::purge(context, sink)).await
         }
         Answer::Path(PathTarget::Script(script)) => {
-            cached::respond(context, cached::OriginApplication::Script(script), sink).await
+            respond_with(context, cached::OriginApplication::Script(script), sink).await
         }
         Answer::Proxy { application, prefix } => {
             let passed = proxy::Passed { application: *application, prefix: *prefix };
-            cached::respond(context, cached::OriginApplication::Proxy(passed), sink).await
+            respond_with(context, cached::OriginApplication::Proxy(passed), sink).await
         }
         Answer::Path(PathTarget::File(entry)) => file::respond(context, entry, sink).await,
         Answer::Path(PathTarget::Listing) => Box::pin(listing::respond(context, sink)).await,
@@ -341,6 +366,18 @@ async fn handle(
         // `SitePlan::authenticate` has replaced this answer before.
         Answer::Authenticate { .. } => Ok(Outcome::refused(StatusCode::UNAUTHORIZED, [])),
     }
+}
+
+/// Answers with a page of an application or of the page cache, assembled where routes say so.
+async fn respond_with(
+    context: &Context<'_>,
+    origin: cached::OriginApplication<'_>,
+    sink: &mut dyn Sink,
+) -> Result<Outcome, Cut> {
+    if context.site.assembles(context.effects) {
+        return Box::pin(esi::respond(context, origin, sink)).await;
+    }
+    cached::respond(context, origin, sink).await
 }
 
 /// The log text for a request that met a limit of a route. It stands for further requests that are

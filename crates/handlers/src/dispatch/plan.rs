@@ -20,6 +20,7 @@ use sendoff_site::router::{PathTarget, Upstream};
 use sendoff_site::{DecisionContext, Site};
 
 use crate::application::authorizer::Denial;
+use crate::esi;
 use crate::grpc;
 use crate::services::Services;
 use crate::subrequest::Asker;
@@ -174,6 +175,13 @@ impl SitePlan {
             )
     }
 
+    /// True if the response is an application's, and is assembled if it asks for that.
+    fn assembles(&self) -> bool {
+        let is_of_application =
+            matches!(self.answer, Answer::Proxy { .. } | Answer::Path(PathTarget::Script(_)));
+        is_of_application && self.site.assembles(&self.effects)
+    }
+
     /// Passes a static file to the application that a route names as its filter.
     pub(super) fn filter(&mut self) {
         let (Some(number), Answer::Path(PathTarget::File(entry))) =
@@ -273,6 +281,9 @@ impl Services {
         // Pages are kept for the fields that the application has seen.
         if planned.passes_on() {
             remove_nominated(&mut request.headers);
+        }
+        if planned.assembles() {
+            esi::offer(request);
         }
         planned
     }

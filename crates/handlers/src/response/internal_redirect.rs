@@ -26,7 +26,7 @@ use crate::head_rules;
 use crate::response::named;
 
 /// Fields that describe the body of the client's request, and fields that ask for another protocol.
-const OF_THE_BODY: [HeaderName; 5] = [
+pub(crate) const OF_THE_BODY: [HeaderName; 5] = [
     header::CONTENT_LENGTH,
     header::CONTENT_TYPE,
     header::CONTENT_ENCODING,
@@ -109,7 +109,7 @@ fn remove_conditions(headers: &mut HeaderMap) {
 }
 
 /// The URI, percent-encoded if the application did not do so (nginx accepts such a URI, too).
-fn encoded(uri: &[u8]) -> Result<Bytes, BadPath> {
+pub(crate) fn encoded(uri: &[u8]) -> Result<Bytes, BadPath> {
     let is_fine = |byte: &u8| byte.is_ascii_graphic() && !b"\"<>\\^`{|}#".contains(byte);
     if uri.iter().all(is_fine) {
         return Ok(Bytes::copy_from_slice(uri));

@@ -5,7 +5,7 @@
 //! ([`internal_redirect`]), and limit the rate of its body ([`companions`], [`rate_limit`]).
 
 mod companions;
-mod internal_redirect;
+pub(crate) mod internal_redirect;
 pub(crate) mod named;
 pub(crate) mod pass_on;
 pub(crate) mod rate_limit;

@@ -18,5 +18,5 @@ pub(super) use cookies::{Owner, value_for};
 pub use fields::purges;
 pub(super) use fields::{Labels, Said};
 pub use purge::NamedPurge;
-pub(super) use purge::{Places, PurgeSubject};
+pub(super) use purge::{Named, Places, PurgeSubject};
 pub use request::{LsCacheRequest, without_ignored};

@@ -15,7 +15,7 @@ pub struct NamedPurge {
     /// The name of its site: no other site's pages are concerned.
     site: String,
     pub(super) of: PurgedAudience,
-    pub(super) names: Vec<Named>,
+    pub(crate) names: Vec<Named>,
     /// Old pages are sent while new ones are made.
     pub(crate) is_stale: bool,
 }
@@ -31,10 +31,12 @@ pub(super) enum PurgedAudience {
 
 /// Pages by one of their properties.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) enum Named {
+pub(crate) enum Named {
     All,
     Tag(String),
     Address(PageAddress),
+    /// The pages whose addresses contain this text.
+    Containing(Vec<u8>),
 }
 
 impl Named {
@@ -64,7 +66,7 @@ pub(crate) enum Places {
 }
 
 impl NamedPurge {
-    pub(super) fn new(site: &str) -> Self {
+    pub(crate) fn new(site: &str) -> Self {
         let of = PurgedAudience::Public;
         Self { site: site.to_owned(), of, names: Vec::new(), is_stale: false }
     }
@@ -84,6 +86,7 @@ impl NamedPurge {
             Named::All => true,
             Named::Tag(tag) => labels.tags.iter().chain(own).any(|known| known == tag),
             Named::Address(address) => *address == page.address,
+            Named::Containing(text) => page.address.contains(text),
         };
         page.site == self.site.as_bytes() && is_of_audience && self.names.iter().any(names)
     }
@@ -92,7 +95,7 @@ impl NamedPurge {
         let (mut tags, mut addresses) = (Vec::new(), Vec::new());
         for named in &self.names {
             match named {
-                Named::All => return Places::Everywhere,
+                Named::All | Named::Containing(_) => return Places::Everywhere,
                 Named::Tag(tag) => tags.push(tag_hash(self.site.as_bytes(), tag)),
                 Named::Address(address) => addresses.push(address.hash()),
             }

@@ -116,6 +116,7 @@ impl<'a, 'c> Routes<'a, 'c> {
             settings: RouteSettings {
                 name_files: section.name_files.map(|at| at.value),
                 page_cache: section.page_cache.as_ref().map(|keep| keep.value.0),
+                esi: section.esi.map(|at| at.value),
                 purge: section.purge.map(|at| at.value),
                 compress: section.compress.as_ref().map(|compress| compress.value.into()),
                 max_body: section.max_body.as_ref().map(|size| size.value.0),

@@ -120,6 +120,8 @@ impl Context<'_> {
                 Htaccess::On => sendoff_config::Htaccess::Obeyed,
             },
             page_cache: section.page_cache.as_ref().map(|keep| keep.value.0),
+            esi: section.esi.value,
+            purge_from: values(section.purge_from.as_ref(), |client| client.0),
             access_log: self.access_log(section, top),
             pool: pool.filter(|_| !replaced),
             worker: worker.filter(|_| !replaced).map(|(pool, file)| SiteWorker {

@@ -1,0 +1,249 @@
+//! The head of an assembled page, from the heads of its parts.
+//!
+//! A client may keep the page only for as long as every part says. Validators and lengths of the
+//! page describe its text with the markup, which no client gets.
+
+use std::collections::BTreeSet;
+use std::time::SystemTime;
+
+use sendoff_message::response::{Field, ResponseHead};
+
+use crate::surrogate::CONTROL;
+
+/// Fields of a page that describe its text with the markup, or its time without its fragments'.
+const OF_TEMPLATE: [&str; 12] = [
+    CONTROL,
+    "ETag",
+    "Last-Modified",
+    "Accept-Ranges",
+    "Age",
+    "Expires",
+    "Pragma",
+    "Cache-Control",
+    "CDN-Cache-Control",
+    "Content-MD5",
+    "Content-Digest",
+    "Repr-Digest",
+];
+
+/// Directives that count for the whole page if one part has them.
+const STAY: [&str; 3] = ["private", "must-revalidate", "no-transform"];
+
+/// The time for which a client may keep a response.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Lifetime {
+    /// The response says nothing.
+    Unsaid,
+    /// Seconds from now.
+    For(u64),
+    /// `no-cache`
+    None,
+    /// `no-store`
+    Never,
+}
+
+/// The heads of all parts, as far as they count for the whole page.
+#[derive(Debug)]
+pub struct Merged {
+    lifetime: Lifetime,
+    directives: BTreeSet<&'static str>,
+    /// Request fields that parts vary with, in lower case.
+    vary: BTreeSet<String>,
+    cookies: Vec<Field>,
+}
+
+impl Lifetime {
+    fn of(head: &ResponseHead, control: &str, now: SystemTime) -> Self {
+        let has = |name: &str| control.contains(name);
+        let seconds = || {
+            let mut words = control.split(',').map(str::trim);
+            let value = words.find_map(|word| word.strip_prefix("max-age="))?;
+            Some(value.trim_matches('"').parse().unwrap_or(0_u64))
+        };
+        let age = || text(head, "Age").and_then(|age| age.parse::<u64>().ok()).unwrap_or(0);
+        if has("no-store") {
+            return Self::Never;
+        }
+        if has("no-cache") || control.is_empty() && head.has("Pragma") {
+            return Self::None;
+        }
+        match seconds() {
+            Some(seconds) => Self::For(seconds.saturating_sub(age())),
+            None if head.has("Expires") => {
+                let end =
+                    text(head, "Expires").and_then(|date| httpdate::parse_http_date(date).ok());
+                let left = end.and_then(|end| end.duration_since(now).ok());
+                Self::For(left.unwrap_or_default().as_secs())
+            }
+            None => Self::Unsaid,
+        }
+    }
+
+    /// The lifetime of a page with parts that have these. A part that says nothing may change at any
+    /// time.
+    fn and(self, other: Self) -> Self {
+        match (self, other) {
+            (Self::Never, _) | (_, Self::Never) => Self::Never,
+            (Self::Unsaid, Self::Unsaid) => Self::Unsaid,
+            (Self::For(one), Self::For(other)) => Self::For(one.min(other)),
+            _ => Self::None,
+        }
+    }
+}
+
+impl Merged {
+    /// Takes the fields of the page itself.
+    #[must_use]
+    pub fn of(page: &ResponseHead, now: SystemTime) -> Self {
+        let control = control(page);
+        let lifetime = Lifetime::of(page, &control, now);
+        let directives = STAY.into_iter().filter(|name| control.contains(name)).collect();
+        let vary = vary(page).collect();
+        Self { lifetime, directives, vary, cookies: Vec::new() }
+    }
+
+    /// Adds the fields of a fragment.
+    pub fn add(&mut self, fragment: &ResponseHead, now: SystemTime) {
+        let control = control(fragment);
+        self.lifetime = self.lifetime.and(Lifetime::of(fragment, &control, now));
+        self.directives.extend(STAY.into_iter().filter(|name| control.contains(name)));
+        self.vary.extend(vary(fragment));
+        let cookies = fragment.fields.iter().filter(|field| field.is("Set-Cookie"));
+        self.cookies.extend(cookies.cloned());
+        if !self.cookies.is_empty() {
+            self.directives.insert("private");
+        }
+    }
+
+    /// Notes that the page shows a part of its request.
+    pub fn shows_request(&mut self) {
+        self.lifetime = self.lifetime.and(Lifetime::None);
+        self.directives.insert("private");
+    }
+
+    /// Notes that a fragment is missing. The next page may have it.
+    pub fn lacks_fragment(&mut self) {
+        self.lifetime = self.lifetime.and(Lifetime::None);
+    }
+
+    /// Makes the page's head the head of the assembled page, whose body has this length.
+    pub fn apply(self, head: &mut ResponseHead, length: u64) {
+        forget_template(head);
+        head.length = Some(length);
+        let directives = self.directives.into_iter().map(str::to_owned);
+        let lifetime = match self.lifetime {
+            Lifetime::Unsaid => None,
+            Lifetime::For(seconds) => Some(format!("max-age={seconds}")),
+            Lifetime::None => Some("no-cache".to_owned()),
+            Lifetime::Never => Some("no-store".to_owned()),
+        };
+        let control = directives.chain(lifetime).collect::<Vec<_>>().join(", ");
+        if !control.is_empty() {
+            head.field("Cache-Control", control);
+        }
+        let own: BTreeSet<_> = vary(head).collect();
+        let more: Vec<_> = self.vary.difference(&own).cloned().collect();
+        if !more.is_empty() {
+            head.field("Vary", more.join(", "));
+        }
+        let is_new = |field: &Field| !head.fields.contains(field);
+        let cookies: Vec<_> = self.cookies.into_iter().filter(is_new).collect();
+        head.fields.extend(cookies);
+    }
+}
+
+/// Removes the fields that describe the text with the markup.
+pub fn forget_template(head: &mut ResponseHead) {
+    head.fields.retain(|field| !OF_TEMPLATE.iter().any(|name| field.is(name)));
+    head.length = None;
+}
+
+/// The directives of `Cache-Control`, in lower case.
+fn control(head: &ResponseHead) -> String {
+    let fields = head.fields.iter().filter(|field| field.is("Cache-Control"));
+    let values = fields.map(|field| String::from_utf8_lossy(field.value()).to_ascii_lowercase());
+    values.collect::<Vec<_>>().join(",")
+}
+
+/// The members of `Vary`, in lower case.
+fn vary(head: &ResponseHead) -> impl Iterator<Item = String> {
+    let fields = head.fields.iter().filter(|field| field.is("Vary"));
+    let values = fields.map(|field| String::from_utf8_lossy(field.value()).to_ascii_lowercase());
+    let text = values.collect::<Vec<_>>().join(",");
+    let names = text.split(',').map(|name| name.trim().to_owned());
+    names.filter(|name| !name.is_empty()).collect::<Vec<_>>().into_iter()
+}
+
+fn text<'h>(head: &'h ResponseHead, name: &str) -> Option<&'h str> {
+    head.value(name).and_then(|value| std::str::from_utf8(value).ok()).map(str::trim)
+}
+
+#[cfg(test)]
+mod tests {
+    use http::StatusCode;
+
+    use super::*;
+
+    fn head(lines: &str) -> ResponseHead {
+        let mut head = ResponseHead::new(StatusCode::OK, Some(1));
+        for line in lines.lines() {
+            let (name, value) = line.split_once(": ").unwrap();
+            head.fields.push(Field::shared(name.to_owned(), value.to_owned()));
+        }
+        head
+    }
+
+    fn merged(page: &str, fragments: &[&str]) -> String {
+        let mut page = head(page);
+        let now = SystemTime::UNIX_EPOCH;
+        let mut merged = Merged::of(&page, now);
+        fragments.iter().for_each(|fragment| merged.add(&head(fragment), now));
+        merged.apply(&mut page, 7);
+        assert_eq!(page.length, Some(7));
+        page.fields.iter().map(Field::text).collect::<Vec<_>>().join("; ")
+    }
+
+    #[test]
+    fn a_page_lives_for_as_long_as_its_shortest_part() {
+        let control = |page: &str, fragments: &[&str]| {
+            merged(page, fragments).strip_prefix("Cache-Control: ").unwrap_or_default().to_owned()
+        };
+        let long = "Cache-Control: public, max-age=600, s-maxage=900";
+        for (page, fragments, expected) in [
+            ("", &[""][..], ""),
+            (long, &[], "max-age=600"),
+            (long, &["Cache-Control: max-age=50\nAge: 20"], "max-age=30"),
+            ("Cache-Control: max-age=10\nAge: 20", &[long], "max-age=0"),
+            (long, &[""], "no-cache"),
+            ("", &[long], "no-cache"),
+            (long, &["Cache-Control: no-cache"], "no-cache"),
+            (long, &["Pragma: no-cache"], "no-cache"),
+            (long, &["Cache-Control: no-store", ""], "no-store"),
+            (
+                long,
+                &["Cache-Control: private, max-age=20, must-revalidate"],
+                "must-revalidate, private, max-age=20",
+            ),
+            (long, &["Expires: Thu, 01 Jan 1970 00:00:09 GMT"], "max-age=9"),
+            (long, &["Expires: 0"], "max-age=0"),
+            (long, &["Cache-Control: max-age=soon"], "max-age=0"),
+        ] {
+            assert_eq!(control(page, fragments), expected, "{page} {fragments:?}");
+        }
+    }
+
+    #[test]
+    fn fields_of_the_template_go_and_those_of_fragments_count() {
+        let page = "Content-Type: text/html\nETag: \"a\"\nLast-Modified: x\nAccept-Ranges: bytes\nSurrogate-Control: x\nVary: Cookie";
+        let fragment = "Content-Type: text/plain\nSet-Cookie: a=1\nVary: cookie, X-A";
+        assert_eq!(
+            merged(page, &[fragment, fragment]),
+            "Content-Type: text/html; Vary: Cookie; Cache-Control: private; Vary: x-a; Set-Cookie: a=1; Set-Cookie: a=1"
+        );
+        let mut page = head("Cache-Control: public, max-age=5");
+        let mut merged = Merged::of(&page, SystemTime::UNIX_EPOCH);
+        merged.shows_request();
+        merged.apply(&mut page, 1);
+        assert_eq!(page.value("Cache-Control"), Some(&b"private, no-cache"[..]));
+    }
+}

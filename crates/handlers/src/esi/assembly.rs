@@ -1,0 +1,261 @@
+//! Requests the fragments of one page and puts them in their places.
+
+use std::cell::Cell;
+use std::fmt;
+use std::ops::Range;
+use std::pin::Pin;
+use std::time::{Duration, SystemTime};
+
+use futures_util::{StreamExt, TryStreamExt, stream};
+use sendoff_delivery::segment::Segment;
+use sendoff_esi::Template;
+use sendoff_esi::body::Body;
+use sendoff_esi::head::Merged;
+use sendoff_esi::target::target;
+use sendoff_esi::template::{Attempt, Include, Node, OnError};
+use sendoff_esi::variables::Text;
+use sendoff_message::response::ResponseHead;
+use tokio::sync::Semaphore;
+use tokio::time::{Instant, timeout_at};
+
+use super::fragment::{Fragment, FragmentSink, piece, request_for};
+use crate::context::{Context, Nesting};
+use crate::subrequest::MAX_DEPTH;
+
+/// Most fragments of one page, fragments of fragments included. nginx limits the subrequests of a
+/// request to 200; pages of WordPress with ESI have some dozens.
+const MOST_FRAGMENTS: usize = 256;
+
+/// Most bytes of one page and its fragments. They are held until the last fragment has come.
+/// Twice the longest page that the page cache keeps.
+const MOST_BYTES: u64 = 16 << 20;
+
+/// Longest time for all fragments of one page. PHP gives up a script after as many seconds
+/// (`max_execution_time`).
+const LONGEST: Duration = Duration::from_secs(30);
+
+/// Fragments of one page that are made at the same time: a page must not take all workers of a pool.
+const AT_ONCE: usize = 4;
+
+/// Limits of the work on one page, which its fragments share.
+#[derive(Debug)]
+pub(crate) struct Budget(std::rc::Rc<Shares>);
+
+#[derive(Debug)]
+struct Shares {
+    fragments: Cell<usize>,
+    bytes: Cell<u64>,
+    until: Instant,
+}
+
+/// A fragment is missing, and the page does not do without it.
+#[derive(Debug)]
+pub(super) struct Missing(String);
+
+/// Requests the fragments of one page.
+pub(super) struct Assembler<'a> {
+    context: &'a Context<'a>,
+    budget: &'a Budget,
+    places: Semaphore,
+    made: Cell<usize>,
+    kept: Cell<usize>,
+    left_out: Cell<usize>,
+}
+
+/// The parts of a page in their order.
+pub(super) struct Parts(Vec<Part>);
+
+enum Part {
+    /// A range of the page.
+    Text(Range<usize>),
+    /// A part of the request, as HTML.
+    Value(Vec<u8>),
+    Fragment(Box<Fragment>),
+    /// The parts of an `<esi:try>`.
+    Several(Parts),
+    Nothing,
+}
+
+/// The response with an assembled page.
+pub(super) struct Assembled {
+    pub(super) head: ResponseHead,
+    pub(super) segments: Vec<Segment>,
+}
+
+impl Budget {
+    /// The budget of a page. A fragment shares the budget of its page.
+    pub(super) fn of(context: &Context<'_>) -> Self {
+        if let Some(Self(shares)) = context.nesting.budget {
+            return Self(std::rc::Rc::clone(shares));
+        }
+        let (fragments, bytes) = (Cell::new(MOST_FRAGMENTS), Cell::new(MOST_BYTES));
+        Self(std::rc::Rc::new(Shares { fragments, bytes, until: Instant::now() + LONGEST }))
+    }
+
+    /// Takes bytes of a page or of a fragment.
+    ///
+    /// # Errors
+    /// There are too many.
+    pub(super) fn take_bytes(&self, bytes: u64) -> Result<(), String> {
+        let left = self.0.bytes.get().checked_sub(bytes).ok_or_else(|| {
+            format!("the page and its fragments have more than {MOST_BYTES} bytes")
+        })?;
+        self.0.bytes.set(left);
+        Ok(())
+    }
+
+    fn take_fragment(&self) -> Result<(), String> {
+        let left = self.0.fragments.get().checked_sub(1).ok_or_else(|| {
+            format!("the page and its fragments include more than {MOST_FRAGMENTS} fragments")
+        })?;
+        self.0.fragments.set(left);
+        Ok(())
+    }
+}
+
+impl fmt::Display for Missing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl<'a> Assembler<'a> {
+    pub(super) fn new(context: &'a Context<'a>, budget: &'a Budget) -> Self {
+        // Fragments of fragments are made one after the other, so that there are at most `AT_ONCE`
+        // requests in all.
+        let at_once = if context.nesting.budget.is_some() { 1 } else { AT_ONCE };
+        Self {
+            context,
+            budget,
+            places: Semaphore::new(at_once),
+            made: Cell::new(0),
+            kept: Cell::new(0),
+            left_out: Cell::new(0),
+        }
+    }
+
+    /// Requests the fragments.
+    ///
+    /// # Errors
+    /// A fragment is missing, and the page does not do without it.
+    pub(super) async fn assemble(&self, template: &Template) -> Result<Parts, Missing> {
+        self.parts(&template.nodes).await
+    }
+
+    /// The parts that these nodes stand for. The first `AT_ONCE` nodes that are not there yet are
+    /// under way.
+    fn parts<'n>(
+        &'n self,
+        nodes: &'n [Node],
+    ) -> Pin<Box<dyn Future<Output = Result<Parts, Missing>> + 'n>> {
+        Box::pin(async move {
+            let parts = stream::iter(nodes).map(|node| self.part(node)).buffered(AT_ONCE);
+            parts.try_collect().await.map(Parts)
+        })
+    }
+
+    async fn part(&self, node: &Node) -> Result<Part, Missing> {
+        match node {
+            Node::Text(range) => Ok(Part::Text(range.clone())),
+            Node::Variable(variable) => {
+                let value = variable.as_html(self.context.request);
+                self.budget.take_bytes(value.len() as u64).map_err(Missing)?;
+                Ok(Part::Value(value))
+            }
+            Node::Include(include) => self.include(include).await,
+            Node::Try(Attempt { attempt, except }) => match self.parts(attempt).await {
+                Ok(parts) => Ok(Part::Several(parts)),
+                Err(Missing(_)) => self.parts(except).await.map(Part::Several),
+            },
+        }
+    }
+
+    async fn include(&self, include: &Include) -> Result<Part, Missing> {
+        let Include { src, alt, on_error } = include;
+        let mut why = String::new();
+        for address in [Some(src), alt.as_ref()].into_iter().flatten() {
+            match self.fetch(address).await {
+                Ok(fragment) => {
+                    let count = if fragment.is_kept() { &self.kept } else { &self.made };
+                    count.set(count.get() + 1);
+                    return Ok(Part::Fragment(Box::new(fragment)));
+                }
+                Err(reason) => {
+                    why = format!("the fragment {:?}: {reason}", address.source());
+                    let request = self.context.request.shown();
+                    tracing::warn!(request, "{why}");
+                }
+            }
+        }
+        match on_error {
+            OnError::Continue => {
+                self.left_out.set(self.left_out.get() + 1);
+                Ok(Part::Nothing)
+            }
+            OnError::Fail => Err(Missing(why)),
+        }
+    }
+
+    /// Requests a fragment, as the client would do it.
+    async fn fetch(&self, address: &Text) -> Result<Fragment, String> {
+        let Context { services, site, request, nesting, .. } = *self.context;
+        let Ok(_place) = self.places.acquire().await else { return Err("no place".to_owned()) };
+        let uri = target(&address.address(request), request)?;
+        if nesting.depth >= MAX_DEPTH {
+            return Err(format!("fragments lie more than {MAX_DEPTH} deep in one another"));
+        }
+        self.budget.take_fragment()?;
+        let mut request = request_for(request, &uri)?;
+        let nesting = Nesting { depth: nesting.depth + 1, budget: Some(self.budget) };
+        let mut sink = FragmentSink::new(self.budget);
+        let answered = services.answer_fragment(site, &mut request, nesting, &mut sink);
+        match timeout_at(self.budget.0.until, answered).await {
+            Ok(Ok(())) => sink.into_fragment(),
+            Ok(Err(cut)) => Err(cut.why),
+            Err(_) => Err(format!("the fragments of the page took more than {LONGEST:?}")),
+        }
+    }
+
+    /// The page's parts, for `sendoff explain`.
+    pub(super) fn explanation(&self, time: Duration) -> String {
+        let (made, kept, left_out) = (self.made.get(), self.kept.get(), self.left_out.get());
+        let mut text = format!(
+            "ESI: made of {} fragments, {kept} kept, {made} made, in {:.1} ms",
+            made + kept,
+            time.as_secs_f64() * 1000.0
+        );
+        if left_out > 0 {
+            text.push_str(&format!("; {left_out} are missing and left out"));
+        }
+        text
+    }
+}
+
+impl Parts {
+    /// The response: the page's head, and the pieces of the page and of its fragments.
+    pub(super) fn into_response(self, mut head: ResponseHead, body: Body) -> Assembled {
+        let now = SystemTime::now();
+        let mut merged = Merged::of(&head, now);
+        let (mut pieces, mut segments) = (body.into_pieces(), Vec::new());
+        let mut rest = vec![self.0.into_iter()];
+        while let Some(parts) = rest.last_mut() {
+            match parts.next() {
+                None => drop(rest.pop()),
+                Some(Part::Text(range)) => pieces.cut(&range, &mut segments),
+                Some(Part::Value(value)) => {
+                    merged.shows_request();
+                    segments.push(piece(value));
+                }
+                Some(Part::Fragment(fragment)) => {
+                    merged.add(&fragment.head, now);
+                    segments.extend(fragment.body.into_segments());
+                }
+                Some(Part::Several(Self(parts))) => rest.push(parts.into_iter()),
+                Some(Part::Nothing) => merged.lacks_fragment(),
+            }
+        }
+        segments.retain(|segment| !segment.is_empty());
+        merged.apply(&mut head, segments.iter().map(Segment::len).sum());
+        Assembled { head, segments }
+    }
+}

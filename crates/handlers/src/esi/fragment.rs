@@ -1,0 +1,136 @@
+//! One fragment: its request, and its response.
+
+use std::task::{Context as TaskContext, Poll};
+
+use bytes::Bytes;
+use http::{HeaderName, Method, StatusCode, Version, header};
+use sendoff_delivery::Progress;
+use sendoff_delivery::segment::Segment;
+use sendoff_esi::body::Body;
+use sendoff_esi::surrogate;
+use sendoff_exchange::client::{Client, NoClient};
+use sendoff_exchange::sink::{Fit, Room, Sink};
+use sendoff_message::Cut;
+use sendoff_message::request::{CONDITIONS, Request};
+use sendoff_message::response::{Framing, ResponseEnd, ResponseHead, Trailers};
+
+use super::assembly::Budget;
+use crate::response::internal_redirect::{OF_THE_BODY, encoded};
+
+/// A fragment, as its application or the page cache sent it.
+#[derive(Debug)]
+pub(super) struct Fragment {
+    pub(super) head: ResponseHead,
+    pub(super) body: Body,
+}
+
+/// The request for a fragment: the client's, with another address and without a body.
+///
+/// # Errors
+/// The address is no path.
+pub(super) fn request_for(page: &Request, uri: &str) -> Result<Request, String> {
+    let mut request = Request { method: Method::GET, ..page.without_body() };
+    let names = OF_THE_BODY.iter().chain(&CONDITIONS).chain(&[header::ACCEPT_ENCODING]);
+    names.for_each(|name: &HeaderName| drop(request.headers.remove(name)));
+    // The fragment's own route offers assembly, or does not.
+    request.headers.remove(surrogate::CAPABILITY);
+    request.uri = encoded(uri.as_bytes()).map_err(|bad| bad.0.to_owned())?;
+    request.target = request.uri.clone();
+    request.restart().map_err(|bad| bad.0.to_owned())?;
+    Ok(request)
+}
+
+/// Takes in the response with a fragment. Its client is never gone.
+pub(super) struct FragmentSink<'b> {
+    budget: &'b Budget,
+    head: Option<ResponseHead>,
+    body: Body,
+    framing: Framing,
+    ending: Option<ResponseEnd>,
+    client: NoClient,
+}
+
+impl<'b> FragmentSink<'b> {
+    pub(super) fn new(budget: &'b Budget) -> Self {
+        let (body, client) = (Body::default(), NoClient::default());
+        Self { budget, head: None, body, framing: Framing::Chunked, ending: None, client }
+    }
+
+    /// The fragment, after the handler has ended without an error.
+    ///
+    /// # Errors
+    /// The reason why the response is none.
+    pub(super) fn into_fragment(self) -> Result<Fragment, String> {
+        let head = self.head.ok_or("no response came")?;
+        let is_whole = head.status.is_success() && head.status != StatusCode::PARTIAL_CONTENT;
+        if !is_whole {
+            return Err(format!("it was answered with {}", head.status.as_u16()));
+        }
+        if head.has("Content-Encoding") {
+            return Err("it is compressed although it was asked for without compression".to_owned());
+        }
+        match self.ending {
+            Some(ResponseEnd::Complete | ResponseEnd::Closed) => {}
+            Some(ResponseEnd::Failed) | None => {
+                return Err("its application failed after it had begun".to_owned());
+            }
+        }
+        Ok(Fragment { head, body: self.body })
+    }
+}
+
+impl Fragment {
+    /// True if the page cache had it.
+    pub(super) fn is_kept(&self) -> bool {
+        self.head.value("Cache-Status").is_some_and(|told| told.starts_with(b"sendoff; hit"))
+    }
+}
+
+impl Sink for FragmentSink<'_> {
+    fn interim(&mut self, _head: ResponseHead) -> Result<(), Cut> {
+        Ok(())
+    }
+
+    fn begin(&mut self, head: ResponseHead) -> Result<(), Cut> {
+        self.framing = Framing::choose(&Method::GET, Version::HTTP_11, head.status, head.length);
+        self.head = Some(head);
+        Ok(())
+    }
+
+    fn push(&mut self, mut segment: Segment) -> Result<Fit, Cut> {
+        let fit = Fit::of(&mut segment, &mut self.framing);
+        self.budget.take_bytes(segment.len()).map_err(Cut::application)?;
+        self.body.push(segment);
+        Ok(fit)
+    }
+
+    fn trailers(&mut self, _trailers: Trailers) -> Result<(), Cut> {
+        Ok(())
+    }
+
+    fn end(&mut self, ending: ResponseEnd) -> Result<u64, Cut> {
+        self.ending = Some(ending);
+        Ok(self.framing.missing())
+    }
+
+    fn room(&self) -> Room {
+        Room::Memory
+    }
+
+    fn send_now(&mut self) -> Result<Progress, Cut> {
+        Ok(Progress::Done)
+    }
+
+    fn poll_writable(&mut self, _cx: &mut TaskContext<'_>) -> Poll<Result<(), Cut>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn client(&mut self) -> &mut dyn Client {
+        &mut self.client
+    }
+}
+
+/// A variable's value as a piece of a page.
+pub(super) fn piece(value: Vec<u8>) -> Segment {
+    Segment::Bytes(Bytes::from(value))
+}

@@ -1,0 +1,216 @@
+//! Purges as plugins for Varnish request them: `PURGE`, `BAN` and `PURGEKEYS` with the fields for
+//! which their VCL files look (`docs/page-cache.md`, "Plugins for Varnish").
+//!
+//! Varnish compares regular expressions with the addresses and tags of pages. Plugins send few forms
+//! of them, which are understood here; any other expression concerns all pages of the site, because
+//! too many purged pages are better than too few.
+
+use http::HeaderMap;
+use sendoff_message::request::{Request, host_name};
+
+use super::address::PageAddress;
+use super::lscache::{Named, NamedPurge};
+use super::purge::Purge;
+use super::tags;
+
+/// Methods of requests that purge pages.
+pub const METHODS: [&str; 3] = ["PURGE", "BAN", "PURGEKEYS"];
+
+/// Fields with tags, separated by blanks or commas.
+const TAGS: [&str; 4] = ["xkey-purge", "xkey", "surrogate-key", "cache-tag"];
+
+/// The same, for old pages that are sent while new ones are made.
+const SOFT: &str = "xkey-softpurge";
+
+/// Fields with an expression for tags, which may be a list: Magento's, Drupal's, FOSHttpCache's.
+const EXPRESSIONS: [&str; 4] =
+    ["x-magento-tags-pattern", "cache-tags", "x-cache-tags", "purge-cache-tags"];
+
+/// Parts of expressions that stand for the beginning or the end of a tag in a list.
+const BOUNDS: [&str; 8] =
+    ["(^|,)", "(,|$)", "(^|\\s)", "(\\s|$)", "(^| )", "( |$)", "(?:^|,)", "(?:,|$)"];
+
+/// Most bytes of an expression that is read. A list of more tags concerns all pages.
+const LONGEST: usize = 64 << 10;
+
+/// The purge that a request to the site with this name orders.
+#[must_use]
+pub fn ordered(site: &str, request: &Request) -> Purge {
+    let fields = &request.headers;
+    let mut named = NamedPurge::new(site);
+    for name in TAGS.into_iter().chain([SOFT]) {
+        let words = texts(fields, name);
+        let words = words.iter().flat_map(|text| tags::words(text));
+        named.names.extend(words.map(|tag| Named::Tag(tag.to_owned())));
+    }
+    named.is_stale = fields.contains_key(SOFT) && !fields.contains_key(TAGS[0]);
+    for name in EXPRESSIONS {
+        for text in texts(fields, name) {
+            match tags_of(&text) {
+                Some(tags) => named.names.extend(tags.into_iter().map(Named::Tag)),
+                None => named.names.push(Named::All),
+            }
+        }
+    }
+    if !named.names.is_empty() {
+        return Purge::Named(named);
+    }
+    let uri = &request.uri;
+    let url = texts(fields, "x-url").pop();
+    let is_expression = request.method.as_str() != METHODS[0]
+        || uri.ends_with(b".*")
+        || texts(fields, "x-purge-method").iter().any(|text| text.eq_ignore_ascii_case("regex"));
+    if url.is_none() && !is_expression {
+        return Purge::of(&host_name(request.host.as_deref().unwrap_or_default()), uri);
+    }
+    let expression = url.unwrap_or_else(|| String::from_utf8_lossy(uri).into_owned());
+    named.names.push(match literal(&expression) {
+        Some(text) => Named::Containing(address_part(&text)),
+        None => Named::All,
+    });
+    Purge::Named(named)
+}
+
+/// The values of a field.
+fn texts(fields: &HeaderMap, name: &str) -> Vec<String> {
+    let values = fields.get_all(name).iter();
+    values.map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned()).collect()
+}
+
+/// The tags that an expression lists; `None`: it may mean any tag.
+fn tags_of(expression: &str) -> Option<Vec<String>> {
+    if expression.len() > LONGEST {
+        return None;
+    }
+    let mut text = expression.to_owned();
+    for bound in BOUNDS {
+        text = text.replace(bound, " ");
+    }
+    let (mut tags, mut tag) = (Vec::new(), String::new());
+    let mut rest = text.chars();
+    while let Some(character) = rest.next() {
+        match character {
+            '\\' => match rest.next()? {
+                // A class of characters, or the end of a word.
+                escaped if escaped.is_ascii_alphanumeric() => return None,
+                escaped => tag.push(escaped),
+            },
+            '(' | ')' | '|' | ',' | '^' | '$' => tags.push(std::mem::take(&mut tag)),
+            blank if blank.is_whitespace() => tags.push(std::mem::take(&mut tag)),
+            '*' | '+' | '?' | '[' | ']' | '{' | '}' => return None,
+            plain => tag.push(plain),
+        }
+    }
+    tags.push(tag);
+    tags.retain(|tag| !tag.is_empty());
+    (!tags.is_empty()).then_some(tags)
+}
+
+/// A text that each address contains for which the expression holds; `None`: there is none.
+fn literal(expression: &str) -> Option<String> {
+    let text = expression.trim();
+    let text = text.strip_prefix('^').unwrap_or(text);
+    let text = text.strip_suffix('$').unwrap_or(text);
+    let text = text.strip_prefix(".*").unwrap_or(text);
+    let text =
+        [".*", "(.*)", ".*?"].into_iter().find_map(|any| text.strip_suffix(any)).unwrap_or(text);
+    let (mut plain, mut rest) = (String::new(), text.chars());
+    while let Some(character) = rest.next() {
+        match character {
+            '\\' => match rest.next()? {
+                escaped if escaped.is_ascii_alphanumeric() => return None,
+                escaped => plain.push(escaped),
+            },
+            '*' | '+' | '?' | '[' | ']' | '{' | '}' | '(' | ')' | '|' | '^' | '$' => return None,
+            character => plain.push(character),
+        }
+    }
+    (!plain.is_empty()).then_some(plain)
+}
+
+/// A part of an address as pages have it: with a decoded path.
+fn address_part(text: &str) -> Vec<u8> {
+    match text.starts_with('/') {
+        true => PageAddress::new("", text.as_bytes()).uri,
+        false => text.as_bytes().to_vec(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http::Method;
+    use sendoff_message::request::sample::request;
+
+    use super::*;
+
+    fn order(method: &str, uri: &str, fields: &[(&'static str, &str)]) -> Purge {
+        let mut request = request(Some("a.test"));
+        request.method = Method::from_bytes(method.as_bytes()).unwrap();
+        request.uri = uri.to_owned().into();
+        for (name, value) in fields {
+            request.headers.insert(*name, value.parse().unwrap());
+        }
+        ordered("site", &request)
+    }
+
+    fn named(purge: Purge) -> (Vec<Named>, bool) {
+        let Purge::Named(named) = purge else { panic!("{purge:?}") };
+        (named.names, named.is_stale)
+    }
+
+    #[test]
+    fn tags_are_purged_in_every_form_that_plugins_send() {
+        let tag = |name: &str| Named::Tag(name.to_owned());
+        for (fields, tags) in [
+            // Magento
+            (
+                ("x-magento-tags-pattern", "((^|,)cat_p_1(,|$))|((^|,)cat_c_2(,|$))"),
+                vec![tag("cat_p_1"), tag("cat_c_2")],
+            ),
+            (("x-magento-tags-pattern", ".*"), vec![Named::All]),
+            // Drupal
+            (("cache-tags", "node:1 node_list"), vec![tag("node:1"), tag("node_list")]),
+            (
+                ("cache-tags", "node:1|config:system.menu"),
+                vec![tag("node:1"), tag("config:system.menu")],
+            ),
+            // FOSHttpCache
+            (("x-cache-tags", "(^|,)(post\\-1|post\\.2)(,|$)"), vec![tag("post-1"), tag("post.2")]),
+            (("xkey-purge", "a b"), vec![tag("a"), tag("b")]),
+            // Any other expression
+            (("x-cache-tags", "post-[0-9]+"), vec![Named::All]),
+            (("x-cache-tags", "\\bpost\\b"), vec![Named::All]),
+        ] {
+            assert_eq!(named(order("BAN", "/", &[fields])), (tags, false), "{fields:?}");
+        }
+        assert_eq!(
+            named(order("PURGEKEYS", "/", &[("xkey-softpurge", "a")])),
+            (vec![tag("a")], true)
+        );
+    }
+
+    #[test]
+    fn addresses_are_purged_alone_or_by_an_expression() {
+        assert_eq!(order("PURGE", "/a%20b?c", &[]), Purge::page("a.test", b"/a%20b?c"));
+        assert_eq!(
+            order("PURGE", "/x", &[("x-purge-method", "exact")]),
+            Purge::page("a.test", b"/x")
+        );
+        assert_eq!(order("PURGE", "/x/*", &[]), Purge::of("a.test", b"/x/*"));
+        let containing = |text: &str| vec![Named::Containing(text.as_bytes().to_vec())];
+        let regex = ("x-purge-method", "regex");
+        for (method, uri, fields, names) in [
+            // proxy-cache-purge, WP Rocket
+            ("PURGE", "/.*", vec![regex], containing("/")),
+            ("PURGE", "/blog/.*", vec![regex], containing("/blog/")),
+            ("PURGE", "/blog/.*", vec![], containing("/blog/")),
+            ("BAN", "/bl%6Fg", vec![], containing("/blog")),
+            ("BAN", "/", vec![("x-url", "^/a\\.html$")], containing("/a.html")),
+            ("BAN", "/", vec![("x-url", ".*")], vec![Named::All]),
+            ("BAN", "/", vec![("x-url", "\\.(css|js)$")], vec![Named::All]),
+            ("BAN", "/x?y", vec![], vec![Named::All]),
+        ] {
+            assert_eq!(named(order(method, uri, &fields)).0, names, "{method} {uri} {fields:?}");
+        }
+    }
+}
