@@ -12,6 +12,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::compression::Compress;
+use crate::maps::MapCondition;
 
 /// One route.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -49,6 +50,8 @@ pub struct Conditions {
     pub headers: Vec<FieldCondition>,
     /// Parameters of the query string; all of them must match.
     pub query: Vec<FieldCondition>,
+    /// Values of the site's maps; all of them must match.
+    pub when: Vec<MapCondition>,
 }
 
 /// A condition on a request field or on a parameter of the query string.
@@ -115,7 +118,8 @@ overlaid! {
 }
 
 /// Changes by a route. In its texts `$path`, `$query`, `$host`, `$scheme`, `$uri` (path and query
-/// as sent), `$remote_addr` and `$1` to `$9` stand for parts of the request; `$$` is a dollar sign.
+/// as sent), `$remote_addr` and `$1` to `$9` stand for parts of the request, `$map_NAME` for the value
+/// of a map; `$$` is a dollar sign.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Rules {

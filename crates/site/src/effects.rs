@@ -29,6 +29,11 @@ pub struct Effects {
     pub response_headers: Vec<Rc<FieldChanges>>,
     /// The instructions for caches.
     pub cache: Option<Rc<Cache>>,
+    /// Names and values of the maps by which pages of applications differ although address, script
+    /// and parameters are the same.
+    pub mapped: Vec<(String, Vec<u8>)>,
+    /// The values of maps, for `sendoff explain`.
+    pub map_notes: Vec<String>,
     /// Parameters for scripts.
     pub params: Vec<(Bytes, Vec<u8>)>,
     /// The rates at which the client may send requests, with the routes that set them.
