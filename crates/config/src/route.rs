@@ -147,6 +147,9 @@ pub struct Rules {
     pub rate: Option<Rate>,
     /// Requests of one client in flight at a time; `None`: no limit.
     pub concurrency: Option<u32>,
+    /// The map by whose value `rate` and `concurrency` count requests; `None`: by client. Requests
+    /// with the empty value are not limited.
+    pub limit_by: Option<String>,
     /// Users and passwords for the request.
     pub auth: Option<BasicAuth>,
     /// The application that decides whether the client may make the request.

@@ -437,6 +437,10 @@ section! {
     /// 429 with `Retry-After`.
     concurrency: Number<1, 1_000_000>,
         example "10", also "limit_concurrency" "max_concurrent";
+    /// Rule: `rate` and `concurrency` of this route count requests by the value of this map, such as
+    /// a key of an interface, in place of the client. Requests with the empty value are not limited.
+    limit_by: MapName, unless "by client",
+        example "\"api_key\"", also "rate_by" "limit_key";
     /// Rule: the largest rate of a response body, in bytes per second; the first second's bytes
     /// leave at once. 0: no limit.
     limit_rate: Size, unless "no limit",

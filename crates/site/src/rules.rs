@@ -27,6 +27,7 @@ use super::pool_page::PoolPage;
 use super::router::{PathTarget, Router, Upstream};
 use super::text::{Captured, Text, Use, shared_field};
 
+use mapped::limit_by;
 pub(super) use named::read_by_application;
 pub use named::{InternalTarget, Rewrites};
 
@@ -84,8 +85,11 @@ struct CompiledRoute {
     response_headers: HeadChanges,
     cache: Option<Rc<Cache>>,
     params: Vec<(Bytes, Text)>,
-    rate: Option<(RouteId, Rate)>,
-    concurrency: Option<(RouteId, u32)>,
+    id: RouteId,
+    rate: Option<Rate>,
+    concurrency: Option<u32>,
+    /// The map by whose value requests are counted for the limits; `None`: by client.
+    limit_by: Option<usize>,
     auth: Option<Rc<BasicAuth>>,
     authorize: Option<Rc<Authorizer>>,
     clients: Option<Clients>,
@@ -253,7 +257,7 @@ impl CompiledRoutes {
             route.note_page(&self.maps, request, &matched, effects);
             auth = route.auth.as_ref().or(auth);
             effects.ask(route.authorize.as_ref());
-            effects.limit(route.rate, route.concurrency);
+            route.limit(request, &matched.captured, effects);
             effects.settings.filter = route.settings.filter.or(effects.settings.filter);
             if effects.applied.contains(&number) {
                 // The route concerns the request's own path as well, for which a later route may
@@ -304,8 +308,8 @@ impl CompiledRoutes {
     /// A condition could not be evaluated; this is the answer.
     pub(super) fn limit(&self, request: &Request, effects: &mut Effects) -> Result<(), Answer> {
         for route in &self.routes {
-            if route.matched(request, &self.maps)?.is_some() {
-                effects.limit(route.rate, route.concurrency);
+            if let Some(matched) = route.matched(request, &self.maps)? {
+                route.limit(request, &matched.captured, effects);
                 if route.handler.is_some() {
                     break;
                 }
@@ -351,8 +355,10 @@ impl CompiledRoute {
             response_headers: HeadChanges::new(rules.response_headers.iter().map(change).collect()),
             cache: rules.cache.clone().map(Rc::new),
             params: params.collect(),
-            rate: rules.rate.map(|rate| (RouteId::of(origin), rate)),
-            concurrency: rules.concurrency.map(|most| (RouteId::of(origin), most)),
+            id: RouteId::of(origin),
+            rate: rules.rate,
+            concurrency: rules.concurrency,
+            limit_by: rules.limit_by.as_deref().map(|name| limit_by(name, maps)).transpose()?,
             auth: rules.auth.clone().map(Rc::new),
             authorize: rules.authorize.clone().map(Rc::new),
             clients: rules.clients.clone(),
@@ -507,7 +513,7 @@ impl CompiledRoute {
             effects.auth = vec![Rc::clone(auth)];
         }
         effects.ask(self.authorize.as_ref());
-        effects.limit(self.rate, self.concurrency);
+        self.limit(request, captured, effects);
     }
 
     /// Takes the first candidate that exists. Returns a status if none does and the list ends with

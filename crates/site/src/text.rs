@@ -127,7 +127,8 @@ impl Captured {
         Self { groups, subject: Subject::Value, maps: Vec::new() }
     }
 
-    fn map(&self, number: usize) -> Option<&Mapped> {
+    /// The value of the map with this number.
+    pub(super) fn map(&self, number: usize) -> Option<&Mapped> {
         self.maps.iter().find(|(known, _)| *known == number).map(|(_, mapped)| mapped)
     }
 }

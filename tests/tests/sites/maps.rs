@@ -233,6 +233,62 @@ request_headers = { X-Group = 'newest' }
     assert_eq!(other.header("X-Seen"), Some("newest"));
 }
 
+#[test]
+fn limits_count_by_the_value_of_a_map() {
+    let site = Site::with("api/a.txt", "a");
+    let server = run_with(
+        &site,
+        "trusted_proxies = '127.0.0.0/8'\n",
+        r#"
+[[site]]
+root = 'root'
+[site.map.key]
+from = 'header:X-Api-Key'
+values = { '~^[a-z]+$' = '$0' }
+[[site.route]]
+prefix = '/api'
+rate = '1/h burst=2'
+limit_by = 'key'
+"#,
+    );
+    let status = |key: &str, address: &str| {
+        ask(&server, "/api/a.txt", &[("X-Api-Key", key), ("X-Forwarded-For", address)]).status()
+    };
+    // One key from any address has one limit.
+    let of_one = ["192.0.2.1", "192.0.2.2", "192.0.2.3"].map(|address| status("one", address));
+    assert_eq!(of_one, [200, 200, 429]);
+    assert_eq!(status("two", "192.0.2.1"), 200, "another key has a limit of its own");
+    let without = [(); 4].map(|()| status("-", "192.0.2.1"));
+    assert_eq!(without, [200; 4], "the empty value has no limit");
+}
+
+#[test]
+fn the_access_log_has_values() {
+    let site = Site::with("a.txt", "a");
+    let log = site.outside("access.log");
+    let top = format!(
+        "access_log = '{}'\naccess_log_format = '$map_kind $map_other $status'\n",
+        log.display()
+    );
+    let server = run_with(
+        &site,
+        &top,
+        r#"
+[[site]]
+root = 'root'
+[site.map.kind]
+from = 'header:X-Kind'
+values = { '~^.+$' = '<$0>' }
+"#,
+    );
+    let values = ["a b", "x\ty\"", ""];
+    values.map(|value| assert_eq!(ask(&server, "/a.txt", &[("X-Kind", value)]).text(), "a"));
+    let lines = wait::for_some("three lines", || {
+        std::fs::read_to_string(&log).ok().filter(|text| text.lines().count() == values.len())
+    });
+    assert_eq!(lines, "<a b> - 200\n<x\\x09y\\x22> - 200\n- - 200\n");
+}
+
 /// A path that rules lead to is protected by the value of its own path.
 #[test]
 fn a_map_of_the_path_protects_where_rewriting_leads() {

@@ -304,5 +304,7 @@ fn uses(section: &keys::Route) -> Vec<Use<'_>> {
     let texts = texts(section).into_iter().flat_map(|(text, place)| {
         text.maps.iter().map(move |name| Use { name, place, compared: None })
     });
-    compared.chain(texts).collect()
+    let limit = section.limit_by.iter();
+    let limit = limit.map(|at| Use { name: &at.value.0, place: at.place, compared: None });
+    compared.chain(texts).chain(limit).collect()
 }

@@ -104,6 +104,7 @@ impl<'a, 'c> Routes<'a, 'c> {
         };
         self.context.bodies_are_possible(section.max_body.as_ref());
         self.date_stays(section);
+        self.limits_something(section);
         self.speaks_http(section);
         paths::of_try_files(section, self.context);
         paths::expression_can_match(section, self.context);
@@ -142,11 +143,23 @@ impl<'a, 'c> Routes<'a, 'c> {
             concurrency: section
                 .concurrency
                 .map(|number| u32::try_from(number.value.0).unwrap_or(u32::MAX)),
+            limit_by: section.limit_by.as_ref().map(|name| name.value.0.clone()),
             auth: section.auth.as_ref().and_then(|auth| self.auth(&auth.value.0)),
             authorize: section.authorize.as_ref().and_then(|at| self.authorizer(&at.value.0)),
             clients: clients(section),
             lua,
             lua_response,
+        }
+    }
+
+    /// Reports `limit_by` without a limit.
+    fn limits_something(&mut self, section: &keys::Route) {
+        let Some(by) = &section.limit_by else { return };
+        if section.rate.is_none() && section.concurrency.is_none() && !section.broken {
+            self.context
+                .problems
+                .error(by.place, "limit_by has a meaning only beside rate or concurrency")
+                .help("add rate = \"10/s burst=20\", or remove limit_by");
         }
     }
 

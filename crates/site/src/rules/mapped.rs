@@ -1,13 +1,13 @@
 //! Maps in routes: the values that a route needs, and the values on which a page depends.
 
-use sendoff_message::request::Request;
+use sendoff_message::request::{LimitKey, Request};
 
 use super::{Candidate, CompiledHandler, CompiledRoute, CompiledRoutes, HeadChanges, Rewrite};
 use super::{TextChange, UsedMaps};
-use crate::effects::Effects;
+use crate::effects::{Effects, RouteLimit};
 use crate::maps::Maps;
 use crate::matching::{Matched, TooHard};
-use crate::text::Text;
+use crate::text::{Captured, MapNames, Text};
 
 impl CompiledRoute {
     /// The maps that the texts of the route contain.
@@ -35,12 +35,32 @@ impl CompiledRoute {
             .flat_map(Text::maps);
         let for_application: Vec<_> =
             self.request_headers.iter().map(TextChange::text).flat_map(Text::maps).collect();
-        let in_texts = distinct(for_application.iter().copied().chain(others));
+        let in_texts = distinct(for_application.iter().copied().chain(others).chain(self.limit_by));
         // Scripts of the route may change anything about the request.
         let changes_request = !self.request_headers.is_empty() || !self.lua.is_empty();
         let conditions = self.conditions.when.iter().map(|when| when.map);
         let conditions = conditions.filter(|_| changes_request);
         UsedMaps { of_page: distinct(conditions.chain(for_application)), in_texts }
+    }
+
+    /// Adds the limits of the route. Requests for which the map that they are counted by has no
+    /// value are not limited.
+    pub(super) fn limit(&self, request: &Request, captured: &Captured, effects: &mut Effects) {
+        let by = match self.limit_by {
+            None => None,
+            Some(number) => {
+                let value = captured.map(number).map(|mapped| mapped.value(request));
+                match value.filter(|value| !value.is_empty()) {
+                    Some(value) => Some(LimitKey::of_value(&value)),
+                    None => return,
+                }
+            }
+        };
+        let route = self.id;
+        effects.limit(
+            self.rate.map(|most| RouteLimit { route, by, most }),
+            self.concurrency.map(|most| RouteLimit { route, by, most }),
+        );
     }
 
     /// The matched parts of a request with the values of the maps that the texts need.
@@ -68,8 +88,7 @@ impl CompiledRoute {
         effects: &mut Effects,
     ) {
         for number in &self.maps.of_page {
-            let known = matched.captured.maps.iter().find(|(known, _)| known == number);
-            if let Some((_, mapped)) = known {
+            if let Some(mapped) = matched.captured.map(*number) {
                 let value = (maps.name(*number).to_owned(), mapped.value(request));
                 if !effects.mapped.contains(&value) {
                     effects.mapped.push(value);
@@ -101,6 +120,11 @@ impl CompiledRoutes {
                 && (!route.conditions.when.is_empty() || !route.maps.in_texts.is_empty())
         })
     }
+}
+
+/// The number of the map by whose value requests are counted.
+pub(super) fn limit_by(name: &str, maps: &Maps) -> Result<usize, String> {
+    maps.number(name).ok_or_else(|| format!("there is no map {name}"))
 }
 
 fn distinct(numbers: impl Iterator<Item = usize>) -> Vec<usize> {
