@@ -50,6 +50,11 @@ impl Original {
     /// whole file. In the lines, `PHP` is php-fpm, `APP` the port of an application that shows its
     /// requests, `USERS` a file with one user and `OUTSIDE` a folder.
     pub(crate) fn start(server: &str, files: &[&str]) -> Self {
+        Self::start_with("", server, files)
+    }
+
+    /// As [`start`](Self::start), with lines in nginx's `http`.
+    pub(crate) fn start_with(http: &str, server: &str, files: &[&str]) -> Self {
         let site = Site::new();
         for file in files {
             let text = if file.ends_with(".php") { SCRIPT.to_owned() } else { format!("{file}\n") };
@@ -64,7 +69,7 @@ impl Original {
             .replace("APP", &application().to_string())
             .replace("USERS", users.to_str().unwrap())
             .replace("OUTSIDE", outside.to_str().unwrap());
-        let nginx = Stock::nginx(site.root(), "", &lines);
+        let nginx = Stock::nginx(site.root(), http, &lines);
         let text = convert(&nginx);
         let config = site.write_at(site.outside("sendoff.toml"), &text);
         let checked = Command::new(binary()).arg("check").arg(&config).output().unwrap();

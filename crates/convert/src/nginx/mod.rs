@@ -19,6 +19,7 @@ mod known;
 mod leftover;
 mod listen;
 mod location;
+mod maps;
 mod named;
 pub(crate) mod pattern;
 mod pool;
