@@ -1,8 +1,10 @@
 //! Maps in routes: conditions, texts, the page cache, databases of countries.
 
+use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::path::PathBuf;
 
-use sendoff_tests::{Client, Http2, Request, Response, Server, Site, mmdb, sendoff, wait};
+use sendoff_tests::{Http2, Request, Response, Server, Site, mmdb, sendoff, wait};
 
 const POOL: &str = "[[pool]]\nworkers = 2\n";
 
@@ -173,11 +175,12 @@ request_headers = { X-Given = '$map_given' }
     assert_eq!(told.text(), format!("{hex} {hex}"));
     assert_eq!(told.header("Set-Cookie"), None);
     // Bytes that are not UTF-8 stay as they are.
-    let mut client = Client::connect(server.clear_addr());
-    client.send(
-        b"GET /to HTTP/1.1\r\nHost: a\r\nUser-Agent: \xff\xfe\tx\r\nConnection: close\r\n\r\n",
-    );
-    let response = client.rest();
+    let mut client = TcpStream::connect(server.clear_addr()).unwrap();
+    let request =
+        b"GET /to HTTP/1.1\r\nHost: a\r\nUser-Agent: \xff\xfe\tx\r\nConnection: close\r\n\r\n";
+    client.write_all(request).unwrap();
+    let mut response = Vec::new();
+    client.read_to_end(&mut response).unwrap();
     let field = b"\r\nX-Agent: \xff\xfe\tx\r\n";
     assert!(response.windows(field.len()).any(|bytes| bytes == field), "{response:?}");
 }
@@ -407,4 +410,71 @@ fn check_refuses_a_database_that_cannot_be_used() {
     }
     std::fs::remove_file(&database).unwrap();
     assert!(check().unwrap_err().contains("No such file"));
+}
+
+/// An application's redirect passes an internal route behind the page cache, which depends on a
+/// map: no client gets the page of another value.
+#[test]
+fn internal_routes_depend_on_maps_and_their_pages_are_not_kept() {
+    let script =
+        "<?php header('Cache-Control: max-age=600'); echo $_SERVER['HTTP_X_VERSION'] ?? 'none';";
+    let app_site = Site::with("index.php", script);
+    let app = Server::start(app_site.root(), &["--workers", "1"]);
+    let led =
+        "<?php header('Cache-Control: max-age=600'); header('X-Accel-Redirect: /store/index.php');";
+    let site = Site::with("led.php", led);
+    let sites = r#"
+[[site]]
+root = 'root'
+page_cache = 'http'
+[site.map.version]
+from = 'header:X-Key'
+values = { one = 'new' }
+default = 'old'
+[[site.route]]
+prefix = '/store'
+internal = true
+proxy = 'http://APP'
+request_headers = { X-Version = '$map_version' }
+"#;
+    let sites = sites.replace("APP", &app.clear_addr().to_string());
+    let server = run_with(&site, "page_cache_folder = 'pages'\n", &sites);
+    let get = |key: &str| ask(&server, "/led.php", &[("X-Key", key)]).text();
+    for _ in 0..3 {
+        assert_eq!([get("one"), get("two"), get("one")], ["new", "old", "new"]);
+    }
+    assert_eq!(ask(&server, "/store/index.php", &[]).status(), 404);
+}
+
+/// `.htaccess` files refuse what they refuse, whatever a route with a map says.
+#[test]
+fn htaccess_files_stand_beside_maps() {
+    let site = Site::with("closed/a.txt", "closed");
+    site.write("closed/.htaccess", "Require all denied\n");
+    site.write("open/a.txt", "open");
+    site.write("open/.htaccess", "Header set X-From-File yes\n");
+    let server = run(
+        &site,
+        r#"
+[[site]]
+root = 'root'
+[site.map.to]
+from = 'query:to'
+values = { '~^(open|closed)$' = '/$1/a.txt' }
+default = '/none'
+[[site.route]]
+path = '/way'
+response_headers = { X-To = '$map_to' }
+rewrite = '$map_to'
+[[site.route]]
+when = { to = '/closed/a.txt' }
+static = true
+"#,
+    );
+    let open = ask(&server, "/way?to=open", &[]);
+    assert_eq!((open.text(), open.header("X-To")), ("open".to_owned(), Some("/open/a.txt")));
+    assert_eq!(open.header("X-From-File"), Some("yes"));
+    let status = |target: &str| ask(&server, target, &[]).status();
+    let targets = ["/way?to=closed", "/closed/a.txt?to=open", "/way?to=../x", "/way"];
+    assert_eq!(targets.map(status), [403, 403, 404, 404]);
 }
