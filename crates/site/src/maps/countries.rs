@@ -15,11 +15,14 @@ const MAX_SIZE: u64 = 1 << 30;
 
 type Database = Reader<Vec<u8>>;
 
-/// The databases in use, by their files. All event loops and sites share them.
-static IN_USE: Mutex<Option<HashMap<(PathBuf, FileKey), Weak<Database>>>> = Mutex::new(None);
+/// A file and its version: inode, size, time of the last change.
+type FileKey = (PathBuf, (u64, u64, i64));
 
-/// The version of a file: inode, size, time of the last change.
-type FileKey = (u64, u64, i64);
+/// Databases by their files. A database ends with the last site that uses it.
+type InUse = HashMap<FileKey, Weak<Database>>;
+
+/// The databases in use, which all event loops and sites share.
+static IN_USE: Mutex<Option<InUse>> = Mutex::new(None);
 
 /// A database.
 #[derive(Clone)]
@@ -38,7 +41,7 @@ impl Countries {
     /// It cannot be read, or is not such a database.
     pub(super) fn open(path: &Path, version: FileVersion) -> Result<Self, String> {
         let FileVersion { inode, size, changed } = version;
-        let key = (path.to_owned(), (inode, size, changed));
+        let key: FileKey = (path.to_owned(), (inode, size, changed));
         // Other event loops wait: they need the same database.
         let mut in_use = IN_USE.lock().unwrap_or_else(PoisonError::into_inner);
         let in_use = in_use.get_or_insert_default();
