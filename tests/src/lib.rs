@@ -30,6 +30,7 @@ mod listener;
 pub mod load;
 pub mod mapper;
 mod message;
+pub mod mmdb;
 mod multiplexed;
 mod pebble;
 mod polled;

@@ -65,6 +65,8 @@ pub enum LogPart {
     Variable(Variable),
     /// The value of a request field, by the field's name in lower case.
     Field(String),
+    /// The value of a map of the site, by its name.
+    Map(String),
 }
 
 /// Makes the type and the table of names from one list.
@@ -164,6 +166,14 @@ impl LogFormat {
     pub fn has(&self, variable: Variable) -> bool {
         self.parts.contains(&LogPart::Variable(variable))
     }
+
+    /// The names of the maps whose values are in lines.
+    pub fn maps(&self) -> impl Iterator<Item = &str> {
+        self.parts.iter().filter_map(|part| match part {
+            LogPart::Map(name) => Some(&**name),
+            LogPart::Text(_) | LogPart::Variable(_) | LogPart::Field(_) => None,
+        })
+    }
 }
 
 /// `combined`, `json`, or a line with variables:
@@ -221,13 +231,22 @@ fn variable(name: &str) -> Result<LogPart, String> {
         return Ok(LogPart::Variable(*variable));
     }
     let is_field = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
+    if let Some(map) = name.strip_prefix("map_")
+        && !map.is_empty()
+        && map.chars().all(is_field)
+    {
+        return Ok(LogPart::Map(map.to_owned()));
+    }
     match name.strip_prefix("http_") {
         Some(field) if !field.is_empty() && field.chars().all(is_field) => {
             Ok(LogPart::Field(field.replace('_', "-")))
         }
         _ => {
             let known: Vec<_> = Variable::ALL.iter().map(|(_, name, _)| *name).collect();
-            Err(format!("${name} is not a variable; there are {} and http_FIELD", known.join(", ")))
+            Err(format!(
+                "${name} is not a variable; there are {}, http_FIELD and map_NAME",
+                known.join(", ")
+            ))
         }
     }
 }
@@ -246,13 +265,15 @@ mod tests {
             ("$status", vec![LogPart::Variable(Variable::Status)]),
             ("a $$ $request_time${worker}s$", vec![]),
             (
-                "a $$ ${request_time}s $http_x_a,$host\"",
+                "a $$ ${request_time}s $http_x_a,${map_a}b$host\"",
                 vec![
                     text("a $ "),
                     LogPart::Variable(Variable::RequestTime),
                     text("s "),
                     LogPart::Field("x-a".to_owned()),
                     text(","),
+                    LogPart::Map("a".to_owned()),
+                    text("b"),
                     LogPart::Variable(Variable::Host),
                     text("\""),
                 ],
@@ -263,9 +284,19 @@ mod tests {
                 Err(_) => assert!(expected.is_empty(), "{line}"),
             }
         }
-        for bad in
-            ["", "x", "Combined", "$", "$nonsense", "${status", "$http_", "$http_A", "$status\n"]
-        {
+        for bad in [
+            "",
+            "x",
+            "Combined",
+            "$",
+            "$nonsense",
+            "${status",
+            "$http_",
+            "$http_A",
+            "$map_",
+            "$map_A",
+            "$status\n",
+        ] {
             assert!(bad.parse::<LogFormat>().is_err(), "{bad:?}");
         }
         assert!("$nonsense".parse::<LogFormat>().unwrap_err().contains("bytes_handed_over"));

@@ -12,6 +12,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::compression::Compress;
+use crate::maps::MapCondition;
 
 /// One route.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -49,6 +50,8 @@ pub struct Conditions {
     pub headers: Vec<FieldCondition>,
     /// Parameters of the query string; all of them must match.
     pub query: Vec<FieldCondition>,
+    /// Values of the site's maps; all of them must match.
+    pub when: Vec<MapCondition>,
 }
 
 /// A condition on a request field or on a parameter of the query string.
@@ -117,7 +120,8 @@ overlaid! {
 }
 
 /// Changes by a route. In its texts `$path`, `$query`, `$host`, `$scheme`, `$uri` (path and query
-/// as sent), `$remote_addr` and `$1` to `$9` stand for parts of the request; `$$` is a dollar sign.
+/// as sent), `$remote_addr` and `$1` to `$9` stand for parts of the request, `$map_NAME` for the value
+/// of a map; `$$` is a dollar sign.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Rules {
@@ -145,6 +149,9 @@ pub struct Rules {
     pub rate: Option<Rate>,
     /// Requests of one client in flight at a time; `None`: no limit.
     pub concurrency: Option<u32>,
+    /// The map by whose value `rate` and `concurrency` count requests; `None`: by client. Requests
+    /// with the empty value are not limited.
+    pub limit_by: Option<String>,
     /// Users and passwords for the request.
     pub auth: Option<BasicAuth>,
     /// The application that decides whether the client may make the request.

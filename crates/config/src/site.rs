@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::access_log::SiteLog;
 use crate::compression::Compression;
+use crate::maps::RequestMap;
 use crate::proxy::Proxy;
 use crate::route::{Network, PageCache, Route};
 use crate::tls::Tls;
@@ -57,6 +58,8 @@ pub struct Site {
     /// Lua scripts that run before the routes are tried, in order.
     #[serde(with = "crate::path::list")]
     pub lua_before: Vec<PathBuf>,
+    /// The maps that the routes use.
+    pub maps: Vec<RequestMap>,
     /// The routes, in the order in which they are tried.
     pub routes: Vec<Route>,
     /// Exceptions from the files that are never served: names (`composer.json`) or endings
@@ -133,6 +136,7 @@ impl Site {
             index: ["index.php", "index.html"].map(str::to_owned).to_vec(),
             front_controller: FrontController::Listed(vec![controller]),
             lua_before: Vec::new(),
+            maps: Vec::new(),
             routes: Vec::new(),
             serve: Vec::new(),
             scripts_in_writable_folders: true,

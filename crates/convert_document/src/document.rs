@@ -12,6 +12,8 @@ use crate::place::Place;
 pub struct Section {
     /// The name in double brackets; empty for the keys before the first section.
     name: &'static str,
+    /// The name of a map, in single brackets behind `name`.
+    map: Option<String>,
     comments: Vec<Comment>,
     keys: Vec<(&'static str, Value)>,
 }
@@ -39,6 +41,12 @@ impl Section {
     #[must_use]
     pub fn new(name: &'static str) -> Self {
         Self { name, ..Self::default() }
+    }
+
+    /// The section of a map of the site above it.
+    #[must_use]
+    pub fn map(name: &str) -> Self {
+        Self { name: "site.map", map: Some(name.to_owned()), ..Self::default() }
     }
 
     /// Sets a key; the last value counts.
@@ -211,7 +219,10 @@ impl Writer {
             lines.push_str(&format!("# {text}\n"));
         }
         if !section.name.is_empty() && !section.is_empty() {
-            lines.push_str(&format!("[[{}]]\n", section.name));
+            lines.push_str(&match &section.map {
+                Some(map) => format!("[{}.{map}]\n", section.name),
+                None => format!("[[{}]]\n", section.name),
+            });
         }
         for (key, value) in &section.keys {
             lines.push_str(&format!("{key} = {}\n", inline(value)));
@@ -257,5 +268,19 @@ impl Section {
     pub fn mentions(&self, upstream: &str) -> bool {
         let name = format!("upstream:{upstream}");
         self.keys.iter().any(|(_, value)| inline(value).contains(&name))
+    }
+
+    /// True if a value contains the value of this map.
+    #[must_use]
+    pub fn contains_map(&self, map: &str) -> bool {
+        let name = format!("$map_{map}");
+        let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
+        self.keys.iter().any(|(key, value)| {
+            let is_compared =
+                *key == "when" && value.as_table().is_some_and(|when| when.contains_key(map));
+            let text = inline(value);
+            let mut behind = text.match_indices(&name).map(|(at, _)| &text[at + name.len()..]);
+            is_compared || behind.any(|rest| !rest.starts_with(is_name))
+        })
     }
 }

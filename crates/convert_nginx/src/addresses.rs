@@ -143,6 +143,11 @@ fn masked(address: IpAddr, prefix: u32) -> Option<IpAddr> {
     })
 }
 
+/// A network as Sendoff writes it; `None`: the word is none.
+pub(super) fn network_text(word: &str) -> Option<String> {
+    network(word).map(|network| network.text())
+}
+
 fn network(word: &str) -> Option<Network> {
     let (address, prefix) = word.split_once('/').map_or((word, None), |(a, p)| (a, Some(p)));
     let address: IpAddr = address.parse().ok()?;

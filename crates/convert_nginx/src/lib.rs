@@ -20,6 +20,7 @@ mod known;
 mod leftover;
 mod listen;
 mod location;
+mod maps;
 mod named;
 mod pattern;
 mod pool;

@@ -2,6 +2,7 @@
 
 use super::effect::{answer, candidates, if_missing, leaves, rewrite, route};
 use super::location::restricts;
+use super::maps;
 use super::pattern::{Condition, may_begin};
 use super::scope::Scope;
 use super::tested::{Tested, ambiguous, apply, asks_client, asks_for_file, is_refusal};
@@ -243,6 +244,7 @@ impl Rewriting<'_, '_> {
         let tested = match tested {
             // Without TLS, every request is one of http.
             Tested::Http if !has_tls => Tested::Known,
+            Tested::Unknown if maps::condition(test, self.scope, &mut extra) => Tested::Known,
             tested => tested,
         };
         let directives = carried_out(test.block.as_deref().unwrap_or_default());

@@ -74,10 +74,16 @@ impl<'d> Scope<'d> {
         server.peek("gzip").is_some_and(|gzip| gzip.word() == "on")
     }
 
+    /// The directives of the outermost block, `http`.
+    pub(super) fn outermost(&self) -> &'d [Directive] {
+        self.levels.last().copied().unwrap_or_default()
+    }
+
     /// True if `http` has an upstream of this name.
     pub(super) fn has_upstream(&self, name: &str) -> bool {
-        let http = self.levels.last().copied().unwrap_or_default();
-        http.iter().any(|directive| directive.name == "upstream" && directive.word() == name)
+        self.outermost()
+            .iter()
+            .any(|directive| directive.name == "upstream" && directive.word() == name)
     }
 
     /// The scope of the location that a test chooses for a path, among all of a block.

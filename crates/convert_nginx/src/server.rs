@@ -10,7 +10,7 @@ use super::pattern::{Candidate, Condition, Matcher, condition};
 use super::rewrite::{self, Staying};
 use super::scope::Scope;
 use super::tree::Directive;
-use super::{pool, rules, site, tries};
+use super::{maps, pool, rules, site, tries};
 use sendoff_convert_document::Section;
 
 /// The routes of a server, in the order of nginx's phases.
@@ -67,7 +67,8 @@ pub(super) fn convert(
         routes(&known, &around, lacks_guard, &mut site)
     };
     name_untaken(block, &mut site);
-    [vec![site], sections].concat()
+    let maps = maps::sections(&http, &sections);
+    [vec![site], maps, sections].concat()
 }
 
 /// The routes of a server whose own `return` answers. Its locations are never reached.

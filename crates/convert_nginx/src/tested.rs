@@ -56,7 +56,7 @@ pub(super) enum Tested {
 }
 
 /// The subject, the operator and the value of a condition, without its parentheses.
-fn parts(test: &Directive) -> Vec<&str> {
+pub(super) fn parts(test: &Directive) -> Vec<&str> {
     let mut words: Vec<&str> = test.words.iter().map(String::as_str).collect();
     if let Some(first) = words.first_mut() {
         *first = first.strip_prefix('(').unwrap_or(first);
@@ -132,14 +132,14 @@ pub(super) fn ambiguous(test: &Directive) -> Option<Section> {
 }
 
 /// A comparison of a value with an expression.
-struct Comparison {
+pub(super) struct Comparison {
     expression: String,
     /// The expression must not match.
     is_negated: bool,
 }
 
 impl Comparison {
-    fn of(operator: Option<&str>, value: &str) -> Option<Self> {
+    pub(super) fn of(operator: Option<&str>, value: &str) -> Option<Self> {
         let (expression, is_negated) = match operator {
             // Neither empty nor 0.
             None => ("^(?!0$).".to_owned(), false),
@@ -152,6 +152,11 @@ impl Comparison {
             Some(_) => return None,
         };
         mistake(&expression).is_none().then_some(Self { expression, is_negated })
+    }
+
+    /// True if it holds for a value.
+    pub(super) fn holds(&self, value: &str) -> bool {
+        matches(&self.expression, value) != self.is_negated
     }
 
     /// The condition of a route. For nginx, what is absent is empty; a condition of a route holds

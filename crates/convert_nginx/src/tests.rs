@@ -442,6 +442,75 @@ fn capital_letters_of_one_location_do_not_matter_to_another() {
     has(lines, "match = '^(?!(?:.*?(?i)^/a/b$)|/a/c$)/a/'\ndeny = true");
 }
 
+/// Converts a server with these lines in a file with these tables.
+#[track_caller]
+fn with_tables(tables: &str, lines: &str) -> Conversion {
+    let text = format!("http {{ {tables} server {{ root /srv; {lines} }} }}");
+    let converted = convert(Path::new("a.conf"), &OneFile(text)).unwrap();
+    assert!(sendoff_settings::read_text(&converted.text).is_some(), "{}", converted.text);
+    converted
+}
+
+#[test]
+fn tables_become_maps_of_the_sites_that_use_them() {
+    let tables = "map $cookie_v $version { default old; beta new; ~*^t(\\d)$ $1; }
+        map $http_a_b $unused { a b; }
+        geo $zone { 10.0.0.0/8 office; 192.0.2.1 home; }";
+    let lines = "add_header X-A $version-$zone;";
+    let made = with_tables(tables, lines).text.replace('\'', "\"");
+    let expected = "[site.map.version]\nfrom = \"cookie:v\"\nvalues = { beta = \"new\", \"~(?i)^t(\\d)$\" = \"$1\" }\ndefault = \"old\"\n";
+    assert!(made.contains(expected), "{made}");
+    let expected = "[site.map.zone]\nfrom = \"client\"\nvalues = { \"10.0.0.0/8\" = \"office\", \"192.0.2.1\" = \"home\" }\n";
+    assert!(made.contains(expected), "{made}");
+    assert!(made.contains("\"+X-A\" = \"$map_version-$map_zone\""), "{made}");
+    assert!(!made.contains("unused"), "{made}");
+}
+
+#[test]
+fn conditions_about_tables() {
+    let tables = "geo $zone { default x; 10.0.0.0/8 far; 10.1.0.0/16 near; }
+        map $http_a $field { a 1; }
+        map $uri $path { /a 1; }";
+    let closes = "if ($zone != x) { return 403; }";
+    let made = with_tables(tables, closes).text;
+    assert!(made.contains("when = { zone = [\"far\", \"near\"] }\ndeny = true"), "{made}");
+    // nginx compares one of several fields, and remembers the value of a path.
+    for test in ["$field", "$path", "$zone = nowhere"] {
+        let made = with_tables(tables, &format!("if ({test}) {{ return 403; }}"));
+        let is_refused = !made.text.contains("when") && made.text.contains("deny = true");
+        assert!(is_refused && made.left_out > 0, "{test}\n{}", made.text);
+    }
+    let made = with_tables(tables, "if ($path) { return 302 /b; }").text;
+    assert!(made.contains("when = { path = \"1\" }\nredirect = \"/b\""), "{made}");
+}
+
+#[test]
+fn tables_without_an_equal_are_named() {
+    for table in [
+        "map $http_a$http_b $x { a b; }",
+        "map $arg_a $x { a b; }",
+        "map $http_a $x { a $http_b; }",
+        "map $http_a $x { a $1; }",
+        "map $http_a $x { ~( b; }",
+        "map $http_a $x { \\~a b; }",
+        "map $host $x { hostnames; www.* b; }",
+        "map $host $x { *.a.test b; }",
+        "map $http_a $x { a b; } map $http_b $x { a b; }",
+        "map $http_a $y { a b; } map $y $x { b c; }",
+        "map $http_a $y { a b; } map $http_b $x { b $y; }",
+        "geo $http_a $x { 10.0.0.0/8 a; }",
+        "geo $x { ranges; 10.0.0.0-10.0.0.9 a; }",
+        "geo $x { proxy 10.0.0.1; 10.0.0.0/8 a; }",
+        "split_clients $remote_addr $x { 50% a; * b; }",
+    ] {
+        let made = with_tables(table, "add_header X-A $x;");
+        assert!(!made.text.contains("site.map") && made.left_out > 0, "{table}\n{}", made.text);
+    }
+    let made =
+        with_tables("geo $x { 10.0.0.0/8 a; }", "set_real_ip_from 10.0.0.1; add_header X-A $x;");
+    assert!(!made.text.contains("site.map"), "{}", made.text);
+}
+
 #[test]
 fn statuses() {
     has("location /a/ { return 404; }", "deny = true\nstatus = 404");

@@ -1,5 +1,6 @@
 //! Texts with variables: nginx's names and their counterparts.
 
+use super::maps;
 use super::scope::Scope;
 
 /// The use of a text.
@@ -97,7 +98,10 @@ fn value(name: &str, scope: &Scope<'_>, depth: usize) -> Result<String, String> 
         _ => {
             return match scope.variable(name) {
                 Some(text) if depth > 0 => replace(text, scope, depth - 1),
-                _ => Err(format!("${name}")),
+                _ => match maps::name(name, scope) {
+                    Some(map) => Ok(format!("$map_{map}")),
+                    None => Err(format!("${name}")),
+                },
             };
         }
     };

@@ -7,8 +7,7 @@ use std::hash::Hash;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use sendoff_message::request::RouteId;
-use sendoff_message::request::Who;
+use sendoff_message::request::{LimitKey, RouteId, Who};
 
 /// Counts per key; a key with the count 0 takes no memory. Counts have 32 bits, which makes 16
 /// bytes together with a client's address.
@@ -123,12 +122,17 @@ impl Connections {
 
 /// The requests in flight on routes that limit them.
 #[derive(Debug, Default)]
-pub struct RequestCounts(Counts<(RouteId, Who)>);
+pub struct RequestCounts(Counts<(RouteId, LimitKey)>);
 
 impl RequestCounts {
-    /// Counts a request of a client on a route; `None`: the client has reached `most` there.
-    pub fn begin(self: &Arc<Self>, route: RouteId, who: Who, most: u32) -> Option<RequestPermit> {
-        let key = (route, who);
+    /// Counts a request on a route; `None`: the requests of the key have reached `most` there.
+    pub fn begin(
+        self: &Arc<Self>,
+        route: RouteId,
+        key: LimitKey,
+        most: u32,
+    ) -> Option<RequestPermit> {
+        let key = (route, key);
         self.0.add(key, most.into()).then(|| RequestPermit { requests: Arc::clone(self), key })
     }
 }
@@ -137,7 +141,7 @@ impl RequestCounts {
 #[derive(Debug)]
 pub struct RequestPermit {
     requests: Arc<RequestCounts>,
-    key: (RouteId, Who),
+    key: (RouteId, LimitKey),
 }
 
 impl Drop for RequestPermit {
@@ -170,7 +174,7 @@ mod tests {
     #[test]
     fn routes_count_the_requests_of_each_client() {
         let requests = Arc::<RequestCounts>::default();
-        let begin = |route, who| requests.begin(RouteId(route), who, 1);
+        let begin = |route, who| requests.begin(RouteId(route), LimitKey::Client(who), 1);
         let first = begin(1, ONE).unwrap();
         assert!(begin(1, ONE).is_none());
         assert!(begin(2, ONE).is_some() && begin(1, OTHER).is_some());

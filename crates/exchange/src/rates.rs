@@ -6,17 +6,17 @@ use std::time::Duration;
 
 use lru::LruCache;
 use sendoff_config::Rate;
-use sendoff_message::request::{Endpoint, RouteId, Who};
+use sendoff_message::request::{LimitKey, RouteId};
 use tokio::time::Instant;
 
 /// The most clients that are remembered, of all routes together: about 8 MiB. Beyond that, the
 /// client that has not asked for longest is forgotten, and its bucket is full when it comes back.
 const MAX_CLIENTS: NonZeroUsize = NonZeroUsize::new(65_536).expect("not zero");
 
-/// The time at which the bucket of each route and client will be full again. All event loops share
+/// The time at which the bucket of each route and client, or value, will be full again. All event loops share
 /// it.
 #[derive(Debug)]
-pub struct Rates(Mutex<LruCache<(RouteId, Who), Instant>>);
+pub struct Rates(Mutex<LruCache<(RouteId, LimitKey), Instant>>);
 
 impl Default for Rates {
     fn default() -> Self {
@@ -28,18 +28,14 @@ impl Rates {
     /// Takes a token for each limit that applies to a request. If a bucket is empty, returns its
     /// route and the time until its next token; if several are empty, the one with the longest
     /// time.
-    pub fn take(
-        &self,
-        limits: &[(RouteId, Rate)],
-        client: &Endpoint,
-    ) -> Option<(RouteId, Duration)> {
+    pub fn take(&self, limits: &[(RouteId, LimitKey, Rate)]) -> Option<(RouteId, Duration)> {
         if limits.is_empty() {
             return None;
         }
-        let (who, now) = (Who::of(client), Instant::now());
+        let now = Instant::now();
         let mut clients = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let waits = limits.iter().filter_map(|(route, rate)| {
-            let full = clients.get_or_insert_mut((*route, who), || now);
+        let waits = limits.iter().filter_map(|(route, key, rate)| {
+            let full = clients.get_or_insert_mut((*route, *key), || now);
             let (next, wait) = take(*rate, *full, now);
             *full = next;
             wait.map(|wait| (*route, wait))
@@ -67,6 +63,8 @@ fn take(
 
 #[cfg(test)]
 mod tests {
+    use sendoff_message::request::{Endpoint, Who};
+
     use super::*;
 
     const RATE: Rate = Rate { interval: Duration::from_millis(100), burst: 3 };
@@ -90,14 +88,18 @@ mod tests {
     #[test]
     fn clients_and_routes_have_buckets_of_their_own() {
         let rates = Rates::default();
-        let client = |text: &str| Endpoint::Ip(format!("{text}:5").parse().unwrap());
-        let limits = |route| [(RouteId(route), Rate { burst: 1, ..RATE })];
-        let passes = |route, text: &str| rates.take(&limits(route), &client(text)).is_none();
+        let client = |text: &str| {
+            LimitKey::Client(Who::of(&Endpoint::Ip(format!("{text}:5").parse().unwrap())))
+        };
+        let takes = |route, key| rates.take(&[(RouteId(route), key, Rate { burst: 1, ..RATE })]);
+        let passes = |route, text: &str| takes(route, client(text)).is_none();
         assert!(passes(1, "192.0.2.1") && !passes(1, "192.0.2.1"));
         assert!(passes(2, "192.0.2.1") && passes(1, "192.0.2.2"));
         // Another address of the same network counts as the same client.
         assert!(passes(1, "[2001:db8::1]") && !passes(1, "[2001:db8::2]"));
         assert!(passes(1, "[2001:db8:0:1::1]"));
-        assert_eq!(rates.take(&[], &client("192.0.2.1")), None);
+        let value = |value: &[u8]| takes(1, LimitKey::of_value(value)).is_none();
+        assert!(value(b"one") && value(b"two") && !value(b"one"));
+        assert_eq!(rates.take(&[]), None);
     }
 }

@@ -86,7 +86,10 @@ impl Key {
         let params = effects.params.iter().map(|(name, value)| (&name[..], &value[..]));
         let environment = environment.iter().map(|(name, value)| (&name[..], &value[..]));
         let told = params.chain([(&b""[..], &b""[..])]).chain(environment);
-        let told = told.flat_map(|(name, value)| [name, value]);
+        // The values of maps stand behind another empty pair.
+        let separator = (!effects.mapped.is_empty()).then_some((&b""[..], &b""[..]));
+        let mapped = effects.mapped.iter().map(|(name, value)| (name.as_bytes(), &value[..]));
+        let told = told.chain(separator).chain(mapped).flat_map(|(name, value)| [name, value]);
         // Few requests have one, and a look for each of the names takes longer than all else here.
         let is_steering = |name: &HeaderName| STEERING.binary_search(&name.as_str()).is_ok();
         let steering = match request.headers.keys().any(is_steering) {
@@ -194,7 +197,15 @@ mod tests {
         }
         let mut told = Effects::default();
         told.params = vec![(Bytes::from("A"), b"1".to_vec())];
+        let mapped = |value: &str| {
+            let mut effects = Effects::default();
+            effects.mapped = vec![("version".to_owned(), value.into())];
+            effects
+        };
+        let of_new = Key::new("site", &base(), &script_a, &mapped("new"));
+        assert_ne!(of_new, Key::new("site", &base(), &script_a, &mapped("old")));
         for other in [
+            of_new,
             Key::new("site", &base(), &script_a, &told),
             Key::new("other", &base(), &script_a, &none),
             Key::new("site", &base(), &script_b, &none),

@@ -60,6 +60,8 @@ pub struct Notes {
     pub site: Option<usize>,
     /// True if a route turns logging off for the request.
     pub is_unlogged: bool,
+    /// Names and values of the maps that the format of the log names.
+    pub maps: Vec<(String, Vec<u8>)>,
     /// The name that the client has authenticated with.
     pub user: Option<String>,
     /// The process id of the worker that answered.
@@ -114,6 +116,10 @@ pub(super) fn write(
                 let mut fields = line.request.iter().flat_map(|request| &request.headers);
                 let field = fields.find(|(known, _)| known.as_str() == name);
                 values.bytes(field.map(|(_, value)| value.as_bytes()));
+            }
+            LogPart::Map(name) => {
+                let map = line.notes.maps.iter().find(|(known, _)| known == name);
+                values.bytes(map.map(|(_, value)| &value[..]));
             }
             LogPart::Variable(variable) => values.variable(*variable, line, site, time),
         }
@@ -375,6 +381,7 @@ mod tests {
         let notes = Notes {
             is_unlogged: false,
             site: Some(0),
+            maps: vec![("kind".to_owned(), b"a\"\n\xff".to_vec())],
             user: Some("eve".to_owned()),
             worker: Some(4711),
             upstream: Some("unix:/a".to_owned()),
@@ -383,10 +390,10 @@ mod tests {
         };
         let format = "$remote_port $remote_user $time_iso8601 $request_method $request_uri $uri $query_string \
             $server_protocol $scheme $host $server_port $site $bytes_handed_over $bytes_copied $queue_time \
-            $worker $upstream $request_id $http_x_none";
+            $worker $upstream $request_id $http_x_none $map_kind $map_none";
         let expected = "5 eve 2026-11-21T04:53:00+00:00 GET /%61?a=b /a a=b \
             HTTP/1.1 http shop.example 80 shop 100 23 1.012 \
-            4711 unix:/a id-1 -\n";
+            4711 unix:/a id-1 - a\\x22\\x0A\\xFF -\n";
         assert_eq!(line(format, Some(&asked), "", &notes), expected);
         let time = line("$request_time", None, "", &notes);
         assert!(time.starts_with("0.0") && time.len() == 6, "{time}");

@@ -107,6 +107,10 @@ impl Machine for ThisMachine {
         Ok(FileVersion { inode: data.ino(), size: data.size(), changed })
     }
 
+    fn country_database(&self, path: &Path) -> Result<(), String> {
+        sendoff_site::check_countries(path)
+    }
+
     fn has_php_module(&self, api: PhpApi) -> bool {
         php_host::module(api).is_ok()
     }

@@ -11,6 +11,7 @@ mod authority;
 mod choice;
 mod command;
 mod keep;
+mod maps;
 mod php_program;
 mod place;
 mod plain;
@@ -35,6 +36,7 @@ pub use choice::{
 };
 pub use command::Command;
 pub use keep::Keep;
+pub use maps::{MapName, MapPattern, MapSource, MapTest, MapValue};
 pub use php_program::PhpProgram;
 pub use place::{At, Place, Source, Sources};
 pub use plain::{

@@ -71,7 +71,7 @@ impl<'a> FileReader<'a> {
     }
 
     /// The context for parsing texts of this file.
-    pub(crate) fn scope(&self) -> Scope<'_> {
+    pub fn scope(&self) -> Scope<'_> {
         Scope { folder: self.folder }
     }
 
@@ -249,7 +249,7 @@ impl<'a> FileReader<'a> {
     }
 
     /// Reports an unusable key of a table whose keys the operator chooses.
-    pub(crate) fn wrong_key(&mut self, place: Place, wrong: Wrong) {
+    pub fn wrong_key(&mut self, place: Place, wrong: Wrong) {
         self.report(place, wrong);
     }
 
@@ -258,6 +258,15 @@ impl<'a> FileReader<'a> {
         if let Some(help) = wrong.help {
             problem.help(help);
         }
+    }
+
+    /// Reports `[[site.map.NAME]]` in place of `[site.map.NAME]`, or a value in place of sections
+    /// with names.
+    pub fn not_named_sections(&mut self, item: Item<'_>, title: &str) {
+        let problem = self.problems.error(item.place, format!("expected sections {title}"));
+        problem.label("not such a section").help(format!(
+            "write {title} with the name that you choose, and one bracket on each side"
+        ));
     }
 
     /// Reports `[site]` in place of `[[site]]`, or a value in place of sections.

@@ -277,20 +277,44 @@ pub struct Template {
     pub text: String,
     /// The highest group of the route's expression in the text; 0: none.
     pub group: usize,
+    /// The names of the maps whose values are in the text.
+    pub maps: Vec<String>,
 }
+
+/// The variables that a text may contain besides parts of the request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Allowed {
+    /// A text of a route: groups of its expression, and values of maps.
+    RouteText,
+    /// A value of a map: what its pattern matched, and groups.
+    MapValue,
+}
+
+/// The beginning of the variables for values of maps.
+const MAP: &str = "map_";
 
 /// The variables that may follow a dollar sign.
 const VARIABLES: [&str; 6] = ["path", "query", "host", "scheme", "uri", "remote_addr"];
 
 impl Word for Template {
-    const KIND: &'static str =
-        "a text, which may contain $path, $query, $host, $scheme, $uri, $remote_addr and $1 to $9";
+    const KIND: &'static str = "a text, which may contain $path, $query, $host, $scheme, $uri, $remote_addr, $map_NAME and $1 to $9";
 
     fn parse(text: &str, _: &Scope<'_>) -> Result<Self, Wrong> {
+        Self::parse_with(text, Allowed::RouteText)
+    }
+
+    fn text(&self) -> String {
+        self.text.clone()
+    }
+}
+
+impl Template {
+    /// Parses a text that may contain these variables.
+    pub(crate) fn parse_with(text: &str, allowed: Allowed) -> Result<Self, Wrong> {
         if let Some(at) = text.find(|c: char| c.is_control() && c != '\n' && c != '\t') {
             return Err(Wrong::new("a control character is not allowed here").at(at));
         }
-        let mut group = 0;
+        let (mut group, mut maps) = (0, Vec::new());
         let mut rest = text;
         while let Some(dollar) = rest.find('$') {
             let at = text.len() - rest.len() + dollar;
@@ -304,16 +328,22 @@ impl Word for Template {
                     group = group.max(usize::from(digit - b'0'));
                     1
                 }
+                (Some(b'0'), _) if allowed == Allowed::MapValue => 1,
+                (_, name) if name.starts_with(MAP) && allowed == Allowed::MapValue => {
+                    return Err(
+                        Wrong::new("the value of a map cannot contain another map's").at(at)
+                    );
+                }
+                (_, name) if name.starts_with(MAP) => {
+                    maps.push(name[MAP.len()..].to_owned());
+                    name.len()
+                }
                 (_, name) if VARIABLES.contains(&name) => name.len(),
                 (_, name) => return Err(unknown_variable(name, at)),
             };
             rest = &after[taken..];
         }
-        Ok(Self { text: text.to_owned(), group })
-    }
-
-    fn text(&self) -> String {
-        self.text.clone()
+        Ok(Self { text: text.to_owned(), group, maps })
     }
 }
 
@@ -338,7 +368,7 @@ fn unknown_variable(name: &str, at: usize) -> Wrong {
     match known.or_else(|| similar(name, VARIABLES.into_iter())) {
         Some(known) => wrong.help(format!("did you mean ${known}?")),
         None => wrong.help(format!(
-            "there are ${} and $1 to $9, for named groups too; the sign itself is $$",
+            "there are ${}, $map_NAME and $1 to $9, for named groups too; the sign itself is $$",
             VARIABLES.join(", $")
         )),
     }

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use crate::keys::{Auth, Authorize, Pool, Proxy, Route, Site, Tls, Top, Upstream};
+use crate::keys::{Auth, Authorize, Pool, Proxy, RequestMap, Route, Site, Tls, Top, Upstream};
 use crate::print::inline;
 use crate::section::{Default, Key, Section, sentence};
 
@@ -15,6 +15,7 @@ pub fn docs() -> String {
     let mut text = INTRODUCTION.to_owned();
     section::<Top>(&mut text);
     section::<Site>(&mut text);
+    section::<RequestMap>(&mut text);
     section::<Route>(&mut text);
     section::<Auth>(&mut text);
     section::<Authorize>(&mut text);

@@ -122,8 +122,8 @@ const TABLE: &[(&[&str], &str)] = &[
         "symlinks says where symbolic links may lead, listing = true of a [[site.route]] lists folders; there are no MultiViews",
     ),
     (
-        &["if", "map", "geo", "rewritecond", "rewriteengine"],
-        "conditions are keys of [[site.route]]: match, header, query, method; .htaccess files hold where they lie",
+        &["if", "rewritecond", "rewriteengine"],
+        "conditions are keys of [[site.route]]: match, header, query, when, method; .htaccess files hold where they lie",
     ),
     (&["satisfy"], "of a route every rule holds: allow_from and auth in one route ask for both"),
     (&["security.limit_extensions"], "php_only of [[site]] names the scripts that run"),

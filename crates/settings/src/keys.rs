@@ -10,12 +10,13 @@ use sendoff_setting_values::{
     CookieName, CookiePath, Count, Delivery, Destination, Email, Ending, Expression, FieldName,
     FieldTest, FileName, FilePath, ForwardedFields, Free, Frequency, FrontController, HeaderOp,
     HeaderText, HostName, HostText, Hsts, Htaccess, IniSettings, Keep, LineFormat, List, Listen,
-    LogPath, Map, Matching, Method, MimeType, Number, ParamName, Php, PhpProgram, PositiveTime,
-    Prefix, Processors, ProxyField, ProxyHost, ProxyUrl, QueryName, Raw, Replacement, Size,
-    Snapshot, Status, Symlinks, Template, Time, TlsVersion, Umask, UrlPath, UrlStart, Yes,
+    LogPath, Map, MapName, MapPattern, MapSource, MapTest, MapValue, Matching, Method, MimeType,
+    Number, ParamName, Php, PhpProgram, PositiveTime, Prefix, Processors, ProxyField, ProxyHost,
+    ProxyUrl, QueryName, Raw, Replacement, Size, Snapshot, Status, Symlinks, Template, Time,
+    TlsVersion, Umask, UrlPath, UrlStart, Yes,
 };
 
-use crate::nested::{Inline, Sections, Short};
+use crate::nested::{Inline, Named, Sections, Short};
 use crate::section::{Key, Section, section};
 
 const fn seconds(number: u64) -> Duration {
@@ -26,6 +27,7 @@ const fn seconds(number: u64) -> Duration {
 const SECTIONS: &[(&str, &[Key])] = &[
     (Top::TITLE, Top::KEYS),
     (Site::TITLE, Site::KEYS),
+    (RequestMap::TITLE, RequestMap::KEYS),
     (Route::TITLE, Route::KEYS),
     (Pool::TITLE, Pool::KEYS),
     (Upstream::TITLE, Upstream::KEYS),
@@ -303,9 +305,39 @@ section! {
     /// (lua.md).
     lua_before: List<FilePath>, unless "none",
         example "\"/etc/sendoff/before.lua\"", also "attract_raw_url_to";
+    /// Its maps.
+    map: Named<RequestMap> = Named(Vec::new()),
+        example "see below", also "maps" "geo" "geoip2" "split_clients" "vars";
     /// Its routes.
     route: Sections<Route> = Sections(Vec::new()),
         example "see below", also "location" "routes" "Location" "handle" "rule" "rules";
+}
+
+section! {
+    /// A map: a table that gives a value for a part of the request (maps.md). Routes compare the
+    /// value (`when`), and their texts contain it (`$map_NAME`). The map of NAME belongs to the
+    /// site above it, and is written behind the site's own keys.
+    RequestMap "[site.map.NAME]"
+
+    /// The part of the request: a field, a cookie or a parameter by its name, or one of the words.
+    /// Several fields of one name are one text with `, ` between them; of cookies and parameters
+    /// the first counts. What a request does not have is the empty text. A country is two capital
+    /// letters.
+    from: MapSource,
+        example "\"cookie:version\"", also "source" "variable" "input";
+    /// The rows: pattern and value. A pattern is a whole text, in small or capital letters, or `~`
+    /// and an expression (PCRE2) that matches anywhere. Texts come before expressions, and
+    /// expressions are tried in order. For `host`, `*.example.org` stands for all names below. For
+    /// `client`, patterns are networks, and the longest that contains the address counts.
+    values: Map<MapPattern, MapValue>,
+        example "{ \"beta\" = \"new\", '~^test-(\\d+)$' = \"test$1\" }", also "rows" "mappings" "table";
+    /// The value if no row fits.
+    default: MapValue = MapValue::empty(),
+        example "\"old\"", also "else" "otherwise";
+    /// With `country`, the database in MaxMind's format, such as GeoLite2-Country.mmdb. The server
+    /// reads it at its start, and a new file at a reload.
+    database: FilePath,
+        example "\"/var/lib/GeoIP/GeoLite2-Country.mmdb\"", also "mmdb" "GeoIPDBFile" "geoip_country" "db_path";
 }
 
 section! {
@@ -344,6 +376,10 @@ section! {
     /// too, but not after `trim()`; `^\s*delete[\s\x00]*$` matches all of them.
     query: Map<QueryName, List<FieldTest>>,
         example "{ v = true }", also "args" "params_get" "query_string";
+    /// Condition: values of the site's maps. The value as a text, with `!` in front for all other
+    /// values; `true`: the value is not empty. Of a list, one is enough.
+    when: Map<MapName, List<MapTest>>,
+        example "{ version = \"new\" }", also "condition" "var" "vars";
     /// Rule: the new path and, behind `?`, the new query; without `?` the query stays.
     rewrite: Replacement,
         example "\"/index.php?p=$1\"", also "RewriteRule" "uri";
@@ -413,6 +449,10 @@ section! {
     /// 429 with `Retry-After`.
     concurrency: Number<1, 1_000_000>,
         example "10", also "limit_concurrency" "max_concurrent";
+    /// Rule: `rate` and `concurrency` of this route count requests by the value of this map, such as
+    /// a key of an interface, in place of the client. Requests with the empty value are not limited.
+    limit_by: MapName, unless "by client",
+        example "\"api_key\"", also "rate_by" "limit_key";
     /// Rule: the largest rate of a response body, in bytes per second; the first second's bytes
     /// leave at once. 0: no limit.
     limit_rate: Size, unless "no limit",

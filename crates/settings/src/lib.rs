@@ -30,7 +30,7 @@ pub use docs::docs;
 pub use load::{Loaded, load, read_text};
 pub use machine::{Chosen, FileKind, Machine};
 pub use manual::manual;
-pub use nested::{Inline, Sections, Short};
+pub use nested::{Inline, Named, Sections, Short};
 pub use presets::expand;
 pub use print::print;
 pub use resolve::resolve;

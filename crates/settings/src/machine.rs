@@ -88,6 +88,12 @@ pub trait Machine {
     /// There is nothing at the path, or this process may not look at it.
     fn file_version(&self, path: &Path) -> io::Result<FileVersion>;
 
+    /// Checks that a file is a database of countries in MaxMind's format.
+    ///
+    /// # Errors
+    /// A sentence: it cannot be read, or is not such a database.
+    fn country_database(&self, path: &Path) -> Result<(), String>;
+
     /// True if the module for stock PHP programs with this API is installed.
     fn has_php_module(&self, api: PhpApi) -> bool;
 

@@ -3,7 +3,7 @@
 use roff::{Inline, Roff, bold, italic, roman};
 
 use crate::docs::{default, titled};
-use crate::keys::{Auth, Authorize, Pool, Proxy, Route, Site, Tls, Top, Upstream};
+use crate::keys::{Auth, Authorize, Pool, Proxy, RequestMap, Route, Site, Tls, Top, Upstream};
 use crate::section::{Section, sentence};
 
 /// The description of the file, above the lists of its keys.
@@ -27,6 +27,7 @@ pub fn manual() -> String {
     }
     section::<Top>(&mut page);
     section::<Site>(&mut page);
+    section::<RequestMap>(&mut page);
     section::<Route>(&mut page);
     section::<Auth>(&mut page);
     section::<Authorize>(&mut page);

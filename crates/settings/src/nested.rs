@@ -2,7 +2,9 @@
 
 use std::path::Path;
 
-use sendoff_setting_values::{FileReader, Item, Place, Problems, Sources, Value};
+use sendoff_setting_values::{
+    At, FileReader, Item, MapName, Place, Problems, Sources, Value, Word,
+};
 use serde_json::{Value as Json, json};
 use toml::de::{DeString, DeTable, DeValue};
 use toml::{Spanned, Value as Toml};
@@ -62,6 +64,49 @@ impl<T: Section> Value for Sections<T> {
 
     fn schema() -> Json {
         json!({"type": "array", "items": section::schema::<T>()})
+    }
+}
+
+/// Sections of the same kind that the operator names: `[site.map.NAME]`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Named<T>(pub Vec<(At<MapName>, T)>);
+
+impl<T: Section> Value for Named<T> {
+    fn kind() -> String {
+        format!("sections {}", T::TITLE)
+    }
+
+    fn read(item: Item<'_>, reader: &mut FileReader<'_>) -> Option<Self> {
+        let DeValue::Table(table) = item.value else {
+            reader.not_named_sections(item, T::TITLE);
+            return None;
+        };
+        let mut sections = Vec::with_capacity(table.len());
+        for (key, value) in table {
+            let (place, item) = (reader.key(key), reader.item(value));
+            let DeValue::Table(table) = item.value else {
+                reader.not_named_sections(item, T::TITLE);
+                return None;
+            };
+            match MapName::parse(key.get_ref().as_ref(), &reader.scope()) {
+                Ok(value) => {
+                    sections.push((At { value, place }, T::read(table, place, reader)));
+                }
+                Err(wrong) => {
+                    reader.wrong_key(place, wrong);
+                    return None;
+                }
+            }
+        }
+        Some(Self(sections))
+    }
+
+    fn toml(&self) -> Option<Toml> {
+        None
+    }
+
+    fn schema() -> Json {
+        json!({"type": "object", "additionalProperties": section::schema::<T>()})
     }
 }
 

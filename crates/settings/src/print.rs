@@ -26,6 +26,10 @@ pub fn print(top: &Top) -> String {
     for site in &top.site.value.0 {
         header(&mut text, site);
         entries(&mut text, site);
+        for (name, map) in &site.map.value.0 {
+            text.push_str(&format!("\n[site.map.{}]\n", name.value.0));
+            entries(&mut text, map);
+        }
         for route in &site.route.value.0 {
             header(&mut text, route);
             entries(&mut text, route);

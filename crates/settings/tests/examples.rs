@@ -19,7 +19,7 @@ fn configurations(page: &str) -> Vec<String> {
         page.split("\n```toml\n").skip(1).map(|block| block.split("\n```").next().unwrap());
     let whole = |block: &str| {
         let site = if block.contains("[[site]]") { "" } else { "[[site]]\nroot = '/srv/site'\n" };
-        let is_part = block.starts_with("[[site.");
+        let is_part = block.trim_start_matches('[').starts_with("site.");
         format!("{}{block}\n", if is_part { site } else { "" })
     };
     blocks.map(whole).collect()

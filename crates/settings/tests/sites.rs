@@ -11,7 +11,7 @@ use machine::{CONFIG, Fake};
 use rustix::time::{ClockId, clock_gettime};
 use sendoff_config::{
     Bounds, Conditions, Config, FieldCondition, FrontController, Handler, HeaderRule, Host,
-    ListenAddress, Matching, Route, Symlinks,
+    ListenAddress, MapSource, MapTest, Matching, RequestMap, Route, Symlinks,
 };
 use sendoff_settings::{expand, load, print, read_text, resolve};
 
@@ -241,6 +241,7 @@ fn examples_can_be_read() {
                 format!("[[site]]\n[[site.route]]\nauthorize = {{ {of}{example} }}")
             }
             "`tls` of a site" => format!("[[site]]\ntls = {{ {example} }}"),
+            "`[site.map.NAME]`" => format!("[[site]]\n[site.map.name]\n{example}"),
             "`[[site.route]]`" => format!("[[site]]\n{section}\n{example}").replace('`', ""),
             _ => format!("{section}\n{example}").replace('`', ""),
         };
@@ -250,6 +251,37 @@ fn examples_can_be_read() {
         count += 1;
     }
     assert!(count > 50, "{count} examples");
+}
+
+#[test]
+fn maps_are_printed_and_resolved() {
+    let text = r#"
+        [[site]]
+        root = "/srv/www"
+        [site.map.kind]
+        from = "header:User-Agent"
+        [site.map.kind.values]
+        "a b" = "1"
+        '~(?i)"bot\b' = "$0"
+        "" = "none"
+        [site.map.zone]
+        from = "client"
+        values = { "10.0.0.0/8" = "office" }
+        default = "$host"
+        [[site.route]]
+        when = { kind = ["1", "!x", false], zone = true }
+        respond = "$map_kind"
+    "#;
+    let config = config(text);
+    let RequestMap { name, source, rows, default } = &config.sites[0].maps[0];
+    assert_eq!((&**name, &**default), ("kind", ""));
+    assert_eq!(*source, MapSource::Header("User-Agent".to_owned()));
+    assert_eq!(rows.iter().map(|row| &*row.value).collect::<Vec<_>>(), ["1", "$0", "none"]);
+    let when = &config.sites[0].routes[0].conditions.when;
+    let tests = [MapTest::Is("1".to_owned()), MapTest::IsNot("x".to_owned()), MapTest::Empty];
+    assert_eq!((&*when[0].map, &when[0].tests[..], &*when[1].map), ("kind", &tests[..], "zone"));
+    let top = read_text(text).unwrap();
+    assert_eq!(read_text(&print(&top)), Some(top));
 }
 
 /// 1,000 sites with 10 routes each are resolved within a second of processor time.

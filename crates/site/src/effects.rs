@@ -9,7 +9,7 @@ use http::StatusCode;
 use sendoff_config::{Authorizer, BasicAuth, Cache, Rate, RouteSettings};
 use sendoff_lua_host::{ScriptAnswer, Traces};
 use sendoff_message::request::Request;
-use sendoff_message::request::RouteId;
+use sendoff_message::request::{LimitKey, RouteId};
 use sendoff_report::limits::Limit;
 use sendoff_static_files::Entry;
 
@@ -29,12 +29,17 @@ pub struct Effects {
     pub response_headers: Vec<Rc<FieldChanges>>,
     /// The instructions for caches.
     pub cache: Option<Rc<Cache>>,
+    /// Names and values of the maps by which pages of applications differ although address, script
+    /// and parameters are the same.
+    pub mapped: Vec<(String, Vec<u8>)>,
+    /// The values of maps, for `sendoff explain`.
+    pub map_notes: Vec<String>,
     /// Parameters for scripts.
     pub params: Vec<(Bytes, Vec<u8>)>,
-    /// The rates at which the client may send requests, with the routes that set them.
-    pub rates: Vec<(RouteId, Rate)>,
-    /// The most concurrent requests of the client, with the routes that set them.
-    pub concurrency: Vec<(RouteId, u32)>,
+    /// The rates at which requests may come.
+    pub rates: Vec<RouteLimit<Rate>>,
+    /// The most concurrent requests.
+    pub concurrency: Vec<RouteLimit<u32>>,
     /// Each of these must accept the name and the password that the client is asked for.
     pub auth: Vec<Rc<BasicAuth>>,
     /// Applications that must still be asked if the client may have access, in order.
@@ -61,6 +66,17 @@ pub struct Effects {
     /// The answer of a route, kept until the client shows the password that `.htaccess` files ask
     /// for.
     pub(super) of_route: Option<Box<Answer>>,
+}
+
+/// A limit of a route.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RouteLimit<T> {
+    /// The route.
+    pub route: RouteId,
+    /// The requests that it counts; `None`: the requests of each client.
+    pub by: Option<LimitKey>,
+    /// The limit.
+    pub most: T,
 }
 
 /// The conditions for a client to get a file or URL that an application has named.
@@ -128,8 +144,8 @@ impl Effects {
     /// by each limit, so duplicates are dropped.
     pub(super) fn limit(
         &mut self,
-        rate: Option<(RouteId, Rate)>,
-        concurrency: Option<(RouteId, u32)>,
+        rate: Option<RouteLimit<Rate>>,
+        concurrency: Option<RouteLimit<u32>>,
     ) {
         add_limit(&mut self.rates, rate);
         add_limit(&mut self.concurrency, concurrency);
@@ -182,8 +198,8 @@ impl Effects {
     }
 }
 
-fn add_limit<T>(limits: &mut Vec<(RouteId, T)>, limit: Option<(RouteId, T)>) {
-    let is_new = |(id, _): &(RouteId, T)| limits.iter().all(|(known, _)| known != id);
+fn add_limit<T>(limits: &mut Vec<RouteLimit<T>>, limit: Option<RouteLimit<T>>) {
+    let is_new = |new: &RouteLimit<T>| limits.iter().all(|known| known.route != new.route);
     let new = limit.filter(is_new);
     limits.extend(new);
 }
@@ -321,15 +337,18 @@ mod tests {
 
     #[test]
     fn a_request_counts_once_by_each_limit() {
-        let rate =
-            |route, burst| Some((RouteId(route), Rate { interval: Duration::from_secs(1), burst }));
+        fn limit<T>(route: u64, most: T) -> Option<RouteLimit<T>> {
+            Some(RouteLimit { route: RouteId(route), by: None, most })
+        }
+        let interval = Duration::from_secs(1);
+        let rate = |route, burst| limit(route, Rate { interval, burst });
         let mut effects = Effects::default();
-        effects.limit(rate(1, 1), Some((RouteId(1), 5)));
+        effects.limit(rate(1, 1), limit(1, 5));
         effects.limit(rate(2, 1), None);
-        effects.limit(rate(1, 1), Some((RouteId(1), 5)));
-        effects.limit(None, Some((RouteId(3), 5)));
+        effects.limit(rate(1, 1), limit(1, 5));
+        effects.limit(None, limit(3, 5));
         assert_eq!(effects.rates, [rate(1, 1).unwrap(), rate(2, 1).unwrap()]);
-        assert_eq!(effects.concurrency, [(RouteId(1), 5), (RouteId(3), 5)]);
+        assert_eq!(effects.concurrency, [limit(1, 5).unwrap(), limit(3, 5).unwrap()]);
     }
 
     #[test]

@@ -7,6 +7,7 @@ pub mod effects;
 pub(crate) mod field_change;
 mod htaccess;
 pub mod listing;
+mod maps;
 mod matching;
 mod mounts;
 pub mod naming;
@@ -32,7 +33,7 @@ use http::{HeaderMap, HeaderName, StatusCode};
 use sendoff_auth::PasswordQueues;
 use sendoff_config::{
     Account, Authorizer, Clients, Compression, Config, Delivery, ErrorPage, PageCache, PoolConfig,
-    Route,
+    Route, SiteLog,
 };
 use sendoff_htaccess::CacheLines;
 use sendoff_lua::Phase;
@@ -46,13 +47,15 @@ use sendoff_sys::process::groups_of;
 use decision::{Decision, User};
 use effects::{Answer, Effects, FailedRequest};
 use htaccess::{Htaccess, HtaccessShare};
+use maps::Maps;
 use pool_page::PoolPage;
 use root::Release;
 use router::{PathTarget, Router, Upstream};
 use rules::{Applied, CompiledRoutes, Folders};
 use sendable::Sendable;
-use text::shared;
+use text::{MapNames, shared};
 
+pub use maps::check_countries;
 pub use rules::{InternalTarget, Rewrites};
 
 /// `SERVER_SOFTWARE`, unless the site has its own.
@@ -83,6 +86,8 @@ pub struct Site {
     /// Finds files and scripts below the root.
     pub router: Router,
     rules: CompiledRoutes,
+    /// The numbers of the maps whose values are in its access log.
+    logged_maps: Vec<usize>,
     /// Request fields that authorizers set.
     granted_fields: Vec<HeaderName>,
     /// `None`: the site has none.
@@ -131,6 +136,7 @@ impl Site {
         let (release, site) = Release::of(&config.sites[number])?;
         let site = &*site;
         let software = shared(site.server_software.as_deref().unwrap_or(SOFTWARE));
+        let maps = Maps::compile(&site.maps)?;
         let distrusted = match site.scripts_in_writable_folders {
             true => None,
             false => Some(user_of_scripts(config, site)?),
@@ -143,7 +149,8 @@ impl Site {
                 .then(|| SiteScripts::new(scripts, &site.name, site.root.as_os_str().as_bytes())),
             lua_before: site.lua_before.clone(),
             granted_fields: granted_fields(&site.routes).map_err(io::Error::other)?,
-            rules: CompiledRoutes::compile(&site.routes).map_err(io::Error::other)?,
+            logged_maps: logged_maps(config, site, &maps),
+            rules: CompiledRoutes::compile(&site.routes, maps).map_err(io::Error::other)?,
             sendable: Sendable::open(site)?,
             delivery: site.delivery,
             htaccess: Htaccess::new(site.htaccess, software.clone(), lines_of(site), htaccess),
@@ -214,6 +221,10 @@ impl Site {
             request.rule(name);
             request.headers.remove(name);
         }
+        let map_notes = match context.is_explained {
+            true => self.rules.explain_maps(request),
+            false => Vec::new(),
+        };
         if self.speaks_lscache() {
             remove_fields_for_cache(&mut request.headers);
         }
@@ -239,10 +250,16 @@ impl Site {
                 }
             };
             effects.pass_on_environment();
+            effects.map_notes = map_notes;
             return (answer, effects);
         }
         let why = format!("scripts have begun the request again {MAX_RUNS} times");
         (Answer::refused(StatusCode::INTERNAL_SERVER_ERROR, why), effects)
+    }
+
+    /// Names and values of the maps that the format of the access log names.
+    pub fn logged_maps(&self, request: &Request) -> Vec<(String, Vec<u8>)> {
+        self.rules.map_values(&self.logged_maps, request)
     }
 
     /// Finds an internal route that passes on a request which an application has redirected here.
@@ -560,10 +577,10 @@ impl Site {
         matching::may_ask(&self.purgers, client)
     }
 
-    /// Keeps a response out of the page cache if an application has named its body and routes may
-    /// restrict named files to some clients.
+    /// Keeps a response out of the page cache if an application has named its body, and routes may
+    /// restrict named files to some clients or choose their application by a map.
     pub fn note_named(&self, head: &mut ResponseHead) {
-        if self.rules.ask_clients() {
+        if self.rules.ask_clients() || self.rules.map_redirects() {
             head.accel_expires = Some(Bytes::from_static(b"0"));
         }
     }
@@ -608,6 +625,17 @@ fn remove_fields_for_cache(fields: &mut HeaderMap) {
     let is_for_cache = |name: &&HeaderName| lscache::is_for_cache(name.as_str().as_bytes());
     let names: Vec<_> = fields.keys().filter(is_for_cache).cloned().collect();
     names.iter().for_each(|name| drop(fields.remove(name)));
+}
+
+/// The numbers of the maps of a site that the format of its access log names.
+fn logged_maps(config: &Config, site: &sendoff_config::Site, maps: &Maps) -> Vec<usize> {
+    let log = match &site.access_log {
+        SiteLog::Server => config.front.access_log.as_ref(),
+        SiteLog::Own(log) => Some(log),
+        SiteLog::Off => None,
+    };
+    let names = log.into_iter().flat_map(|log| log.format.maps());
+    names.filter_map(|name| maps.number(name)).collect()
 }
 
 /// The request fields that the authorizers of a site set. A client could pretend to be another user

@@ -8,12 +8,13 @@ use sendoff_message::request::variables;
 use sendoff_message::request::variables::ParameterName;
 use sendoff_message::request::{Endpoint, Request};
 
+use super::maps::{Maps, When};
 use super::never_served::has_ending;
-use super::text::Groups;
+use super::text::{Captured, Groups};
 
 /// The most steps of one match, so that no path occupies the event loop. PCRE2's own limit of
 /// 10,000,000 steps takes a tenth of a second.
-const MATCH_LIMIT: u32 = 100_000;
+pub(super) const MATCH_LIMIT: u32 = 100_000;
 
 /// An expression could not be evaluated, because the path would take too many steps.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -24,7 +25,15 @@ pub(crate) struct TooHard(pub(crate) String);
 /// # Errors
 /// It is not a valid PCRE2 expression; the error names the position.
 pub(super) fn compile(expression: &str) -> Result<Regex, String> {
-    let limited = format!("(*LIMIT_MATCH={MATCH_LIMIT}){expression}");
+    compile_with(expression, MATCH_LIMIT)
+}
+
+/// Compiles an expression whose matches may take this number of steps.
+///
+/// # Errors
+/// As [`compile`].
+pub(super) fn compile_with(expression: &str, steps: u32) -> Result<Regex, String> {
+    let limited = format!("(*LIMIT_MATCH={steps}){expression}");
     let compiled = RegexBuilder::new().dotall(true).jit_if_available(true).build(&limited);
     compiled.map_err(|error| format!("{expression:?}: {error}"))
 }
@@ -39,6 +48,7 @@ pub(super) struct Conditions {
     methods: Vec<String>,
     headers: Vec<Field>,
     query: Vec<Parameter>,
+    pub(super) when: Vec<When>,
 }
 
 /// A condition about a request field.
@@ -146,16 +156,19 @@ impl Parameter {
     }
 }
 
-/// The parts of the path that a route has matched.
+/// The parts of the request that a route has matched.
 #[derive(Debug, Default)]
 pub(super) struct Matched {
-    pub(super) groups: Groups,
+    pub(super) captured: Captured,
     /// The length of the matched prefix.
     pub(super) prefix: usize,
 }
 
 impl Conditions {
-    pub(super) fn compile(config: &sendoff_config::Conditions) -> Result<Self, String> {
+    pub(super) fn compile(
+        config: &sendoff_config::Conditions,
+        maps: &Maps,
+    ) -> Result<Self, String> {
         let bytes = |texts: &[String]| texts.iter().map(|text| text.clone().into_bytes()).collect();
         Ok(Self {
             paths: bytes(&config.paths),
@@ -165,11 +178,20 @@ impl Conditions {
             methods: config.methods.clone(),
             headers: config.headers.iter().map(Field::compile).collect::<Result<_, _>>()?,
             query: config.query.iter().map(Parameter::compile).collect::<Result<_, _>>()?,
+            when: config
+                .when
+                .iter()
+                .map(|when| When::compile(when, maps))
+                .collect::<Result<_, _>>()?,
         })
     }
 
-    /// The matched parts of the request's path; `None`: a condition does not hold.
-    pub(super) fn matches(&self, request: &Request) -> Result<Option<Matched>, TooHard> {
+    /// The matched parts of the request; `None`: a condition does not hold.
+    pub(super) fn matches(
+        &self,
+        request: &Request,
+        maps: &Maps,
+    ) -> Result<Option<Matched>, TooHard> {
         let path = &request.path[..];
         let mut matched = Matched::default();
         if !self.paths.is_empty() && !self.paths.iter().any(|known| known == path) {
@@ -201,7 +223,14 @@ impl Conditions {
         }
         if let Some(expression) = &self.expression {
             let Some(groups) = groups(expression, path)? else { return Ok(None) };
-            matched.groups = groups;
+            matched.captured.groups = groups;
+        }
+        for when in &self.when {
+            let mapped = maps.value(when.map, request)?;
+            if !when.holds(&mapped, request) {
+                return Ok(None);
+            }
+            matched.captured.maps.push((when.map, mapped));
         }
         Ok(Some(matched))
     }
@@ -221,7 +250,7 @@ fn is_match(expression: &Regex, subject: &[u8]) -> Result<bool, TooHard> {
 }
 
 /// The groups of the first match.
-fn groups(expression: &Regex, subject: &[u8]) -> Result<Option<Groups>, TooHard> {
+pub(super) fn groups(expression: &Regex, subject: &[u8]) -> Result<Option<Groups>, TooHard> {
     let captures = expression.captures(subject).map_err(|error| too_hard(expression, &error))?;
     Ok(captures.map(|captures| {
         let range = |number| captures.get(number).map(|group| group.start()..group.end());

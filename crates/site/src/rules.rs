@@ -1,5 +1,6 @@
 //! The routes of a site and their application to a request.
 
+mod mapped;
 mod named;
 
 use std::os::unix::ffi::OsStrExt;
@@ -20,11 +21,13 @@ use sendoff_message::response::Field;
 
 use super::effects::{Answer, Effects};
 use super::field_change::{Action, FieldChange, FieldChanges};
+use super::maps::Maps;
 use super::matching::{Conditions, Matched, may_ask};
 use super::pool_page::PoolPage;
 use super::router::{PathTarget, Router, Upstream};
-use super::text::{Groups, Text, Use, shared_field};
+use super::text::{Captured, Text, Use, shared_field};
 
+use mapped::limit_by;
 pub(super) use named::read_by_application;
 pub use named::{InternalTarget, Rewrites};
 
@@ -63,9 +66,12 @@ impl From<ScriptsResult> for Applied {
     }
 }
 
-/// The routes of a site, compiled.
+/// The routes of a site, compiled, and the maps that they use.
 #[derive(Debug, Default)]
-pub(super) struct CompiledRoutes(Vec<CompiledRoute>);
+pub(super) struct CompiledRoutes {
+    routes: Vec<CompiledRoute>,
+    maps: Maps,
+}
 
 #[derive(Debug)]
 struct CompiledRoute {
@@ -79,14 +85,28 @@ struct CompiledRoute {
     response_headers: HeadChanges,
     cache: Option<Rc<Cache>>,
     params: Vec<(Bytes, Text)>,
-    rate: Option<(RouteId, Rate)>,
-    concurrency: Option<(RouteId, u32)>,
+    id: RouteId,
+    rate: Option<Rate>,
+    concurrency: Option<u32>,
+    /// The map by whose value requests are counted for the limits; `None`: by client.
+    limit_by: Option<usize>,
     auth: Option<Rc<BasicAuth>>,
     authorize: Option<Rc<Authorizer>>,
     clients: Option<Clients>,
     lua: Vec<PathBuf>,
     lua_response: Option<Rc<[PathBuf]>>,
     handler: Option<CompiledHandler>,
+    maps: UsedMaps,
+}
+
+/// The maps whose values are in the texts of a route.
+#[derive(Debug)]
+struct UsedMaps {
+    /// In any text.
+    in_texts: Vec<usize>,
+    /// In a text or condition on which the page of an application may depend in a way that its
+    /// address, script and parameters do not show.
+    of_page: Vec<usize>,
 }
 
 /// A change of header fields whose value may contain variables.
@@ -115,12 +135,12 @@ impl HeadChanges {
         fixed.map_or(Self::Rendered(changes), |fixed| Self::Fixed(FieldChanges::new(fixed).into()))
     }
 
-    fn render(&self, request: &Request, groups: &Groups) -> Option<Rc<FieldChanges>> {
+    fn render(&self, request: &Request, captured: &Captured) -> Option<Rc<FieldChanges>> {
         match self {
             Self::None => None,
             Self::Fixed(changes) => Some(Rc::clone(changes)),
             Self::Rendered(changes) => {
-                let changes = changes.iter().map(|change| change.render(request, groups));
+                let changes = changes.iter().filter_map(|change| change.render(request, captured));
                 Some(FieldChanges::once(changes).into())
             }
         }
@@ -158,23 +178,29 @@ enum CompiledHandler {
 impl CompiledRoutes {
     /// The number of routes.
     pub(super) fn len(&self) -> usize {
-        self.0.len()
+        self.routes.len()
     }
 
     /// True if the site has no routes.
     pub(super) fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.routes.is_empty()
     }
 
     /// Compiles the routes of a site.
     ///
     /// # Errors
     /// An expression or a status is not valid. The error names the route.
-    pub(super) fn compile(routes: &[sendoff_config::Route]) -> Result<Self, String> {
+    pub(super) fn compile(routes: &[sendoff_config::Route], maps: Maps) -> Result<Self, String> {
         let compiled = routes.iter().map(|route| {
-            CompiledRoute::compile(route).map_err(|error| format!("{}: {error}", route.origin))
+            let compiled = CompiledRoute::compile(route, &maps);
+            compiled.map_err(|error| format!("{}: {error}", route.origin))
         });
-        compiled.collect::<Result<_, _>>().map(Self)
+        Ok(Self { routes: compiled.collect::<Result<_, _>>()?, maps })
+    }
+
+    /// One line for the value of each map, for `sendoff explain`.
+    pub(super) fn explain_maps(&self, request: &Request) -> Vec<String> {
+        self.maps.explain(request)
     }
 
     /// Applies the routes: changes the request, collects effects, and decides on the answer.
@@ -185,8 +211,8 @@ impl CompiledRoutes {
         request: &mut Request,
         effects: &mut Effects,
     ) -> Applied {
-        for (number, route) in self.0.iter().enumerate() {
-            let matched = match route.matched(request) {
+        for (number, route) in self.routes.iter().enumerate() {
+            let matched = match route.matched(request, &self.maps) {
                 Ok(None) => continue,
                 Ok(Some(matched)) => matched,
                 Err(answer) => return Applied::Answer(answer),
@@ -197,6 +223,7 @@ impl CompiledRoutes {
             if route.restricts_script() {
                 effects.applied.push(number);
             }
+            route.note_page(&self.maps, request, &matched, effects);
             match route.apply(folders, pools, request, &matched, effects).await {
                 Applied::Open => {}
                 decided => return decided,
@@ -218,20 +245,19 @@ impl CompiledRoutes {
     ) -> Option<Answer> {
         let mut auth = None;
         let mut of_script = RouteSettings::default();
-        for (number, route) in self.0.iter().enumerate() {
-            let matched = match route.matched(request) {
+        for (number, route) in self.routes.iter().enumerate() {
+            let matched = match route.matched(request, &self.maps) {
                 Ok(matched) => matched,
                 Err(answer) => return Some(answer),
             };
-            if matched.is_none() {
-                continue;
-            }
+            let Some(matched) = matched else { continue };
             if let Some(refused) = route.refusal(request) {
                 return Some(refused);
             }
+            route.note_page(&self.maps, request, &matched, effects);
             auth = route.auth.as_ref().or(auth);
             effects.ask(route.authorize.as_ref());
-            effects.limit(route.rate, route.concurrency);
+            route.limit(request, &matched.captured, effects);
             effects.settings.filter = route.settings.filter.or(effects.settings.filter);
             if effects.applied.contains(&number) {
                 // The route concerns the request's own path as well, for which a later route may
@@ -281,9 +307,9 @@ impl CompiledRoutes {
     /// # Errors
     /// A condition could not be evaluated; this is the answer.
     pub(super) fn limit(&self, request: &Request, effects: &mut Effects) -> Result<(), Answer> {
-        for route in &self.0 {
-            if route.matched(request)?.is_some() {
-                effects.limit(route.rate, route.concurrency);
+        for route in &self.routes {
+            if let Some(matched) = route.matched(request, &self.maps)? {
+                route.limit(request, &matched.captured, effects);
                 if route.handler.is_some() {
                     break;
                 }
@@ -294,7 +320,7 @@ impl CompiledRoutes {
 
     /// True if a route limits the requests of a client.
     pub(super) fn limit_clients(&self) -> bool {
-        self.0.iter().any(|route| route.rate.is_some() || route.concurrency.is_some())
+        self.routes.iter().any(|route| route.rate.is_some() || route.concurrency.is_some())
     }
 }
 
@@ -309,35 +335,40 @@ impl CompiledRoute {
         self.settings.name_files.is_some() || self.settings.max_body.is_some()
     }
 
-    fn compile(route: &sendoff_config::Route) -> Result<Self, String> {
+    fn compile(route: &sendoff_config::Route, maps: &Maps) -> Result<Self, String> {
         let sendoff_config::Route { origin, conditions, rules, handler } = route;
-        let params = rules.params.iter().map(|(name, text)| (bytes(name), Text::parse(text)));
-        Ok(Self {
+        let params = rules.params.iter().map(|(name, text)| (bytes(name), Text::parse(text, maps)));
+        let change = |rule| TextChange::parse(rule, maps);
+        let handler = handler.as_ref().map(|handler| CompiledHandler::parse(handler, maps));
+        let mut compiled = Self {
             origin: origin.clone(),
-            conditions: Conditions::compile(conditions)?,
-            rewrite: rules.rewrite.as_deref().map(Rewrite::parse),
+            conditions: Conditions::compile(conditions, maps)?,
+            rewrite: rules.rewrite.as_deref().map(|text| Rewrite::parse(text, maps)),
             try_files: rules
                 .try_files
                 .iter()
-                .map(|text| Candidate::parse(text))
+                .map(|text| Candidate::parse(text, maps))
                 .collect::<Result<_, _>>()?,
             is_internal: rules.internal,
             settings: rules.settings,
-            request_headers: rules.request_headers.iter().map(TextChange::parse).collect(),
-            response_headers: HeadChanges::new(
-                rules.response_headers.iter().map(TextChange::parse).collect(),
-            ),
+            request_headers: rules.request_headers.iter().map(change).collect(),
+            response_headers: HeadChanges::new(rules.response_headers.iter().map(change).collect()),
             cache: rules.cache.clone().map(Rc::new),
             params: params.collect(),
-            rate: rules.rate.map(|rate| (RouteId::of(origin), rate)),
-            concurrency: rules.concurrency.map(|most| (RouteId::of(origin), most)),
+            id: RouteId::of(origin),
+            rate: rules.rate,
+            concurrency: rules.concurrency,
+            limit_by: rules.limit_by.as_deref().map(|name| limit_by(name, maps)).transpose()?,
             auth: rules.auth.clone().map(Rc::new),
             authorize: rules.authorize.clone().map(Rc::new),
             clients: rules.clients.clone(),
             lua: rules.lua.clone(),
             lua_response: (!rules.lua_response.is_empty()).then(|| (&*rules.lua_response).into()),
-            handler: handler.as_ref().map(CompiledHandler::parse).transpose()?,
-        })
+            handler: handler.transpose()?,
+            maps: UsedMaps { in_texts: Vec::new(), of_page: Vec::new() },
+        };
+        compiled.maps = compiled.used_maps();
+        Ok(compiled)
     }
 
     /// The parts of a request that match the route's conditions; `None`: the route does not apply
@@ -346,8 +377,12 @@ impl CompiledRoute {
     /// # Errors
     /// A condition could not be evaluated. The request is refused, because skipping the route could
     /// reveal what it protects.
-    fn matched(&self, request: &Request) -> Result<Option<Matched>, Answer> {
-        self.conditions.matches(request).map_err(|why| {
+    fn matched(&self, request: &Request, maps: &Maps) -> Result<Option<Matched>, Answer> {
+        let matched = self.conditions.matches(request, maps).and_then(|matched| match matched {
+            Some(matched) => self.with_maps(matched, request, maps).map(Some),
+            None => Ok(None),
+        });
+        matched.map_err(|why| {
             let why = format!("{}: {}", self.origin, why.0);
             Answer::refused(StatusCode::INTERNAL_SERVER_ERROR, why)
         })
@@ -366,12 +401,12 @@ impl CompiledRoute {
         if let Some(refused) = self.refusal(request) {
             return Applied::Answer(refused);
         }
-        self.collect(request, &matched.groups, effects);
+        self.collect(request, &matched.captured, effects);
         for change in &self.request_headers {
-            change.apply_to_request(request, &matched.groups);
+            change.apply_to_request(request, &matched.captured);
         }
         let before = self.rewrites().then(|| request.path.clone());
-        let found = self.rewrite(router, request, &matched.groups);
+        let found = self.rewrite(router, request, &matched.captured);
         effects.is_rewritten |= before.is_some_and(|before| before != request.path);
         match found {
             Ok(None) => {}
@@ -441,12 +476,12 @@ impl CompiledRoute {
         &self,
         router: &Router,
         request: &mut Request,
-        groups: &Groups,
+        captured: &Captured,
     ) -> Result<Option<StatusCode>, &'static str> {
         if let Some(rewrite) = &self.rewrite {
-            rewrite.apply(request, groups)?;
+            rewrite.apply(request, captured)?;
         }
-        self.try_files(router, request, groups)
+        self.try_files(router, request, captured)
     }
 
     /// The answer to a client without access.
@@ -463,12 +498,12 @@ impl CompiledRoute {
         (!may).then(|| Answer::refused(StatusCode::FORBIDDEN, why()))
     }
 
-    fn collect(&self, request: &Request, groups: &Groups, effects: &mut Effects) {
+    fn collect(&self, request: &Request, captured: &Captured, effects: &mut Effects) {
         effects.lua_response.extend(self.lua_response.clone());
-        effects.response_headers.extend(self.response_headers.render(request, groups));
+        effects.response_headers.extend(self.response_headers.render(request, captured));
         for (name, text) in &self.params {
             effects.params.retain(|(known, _)| known != name);
-            effects.params.push((name.clone(), text.render(request, groups, Use::Plain)));
+            effects.params.push((name.clone(), text.render(request, captured, Use::Plain)));
         }
         effects.settings.overlay(&self.settings);
         if let Some(cache) = &self.cache {
@@ -478,7 +513,7 @@ impl CompiledRoute {
             effects.auth = vec![Rc::clone(auth)];
         }
         effects.ask(self.authorize.as_ref());
-        effects.limit(self.rate, self.concurrency);
+        self.limit(request, captured, effects);
     }
 
     /// Takes the first candidate that exists. Returns a status if none does and the list ends with
@@ -487,12 +522,12 @@ impl CompiledRoute {
         &self,
         router: &Router,
         request: &mut Request,
-        groups: &Groups,
+        captured: &Captured,
     ) -> Result<Option<StatusCode>, &'static str> {
         let Some((last, others)) = self.try_files.split_last() else { return Ok(None) };
         for candidate in others {
             let Candidate::Path(rewrite) = candidate else { continue };
-            let (path, query) = rewrite.render(request, groups)?;
+            let (path, query) = rewrite.render(request, captured)?;
             let exists =
                 if path.ends_with(b"/") { router.is_folder(&path) } else { router.is_file(&path) };
             if exists {
@@ -506,18 +541,18 @@ impl CompiledRoute {
         }
         match last {
             Candidate::Status(status) => Ok(Some(*status)),
-            Candidate::Path(rewrite) => rewrite.apply(request, groups).map(|()| None),
+            Candidate::Path(rewrite) => rewrite.apply(request, captured).map(|()| None),
         }
     }
 }
 
 impl Rewrite {
-    fn parse(text: &str) -> Self {
+    fn parse(text: &str, maps: &Maps) -> Self {
         match text.split_once('?') {
             Some((path, query)) => {
-                Self { path: Text::parse(path), query: Some(Text::parse(query)) }
+                Self { path: Text::parse(path, maps), query: Some(Text::parse(query, maps)) }
             }
-            None => Self { path: Text::parse(text), query: None },
+            None => Self { path: Text::parse(text, maps), query: None },
         }
     }
 
@@ -525,16 +560,16 @@ impl Rewrite {
     fn render(
         &self,
         request: &Request,
-        groups: &Groups,
+        captured: &Captured,
     ) -> Result<(Vec<u8>, Option<Bytes>), &'static str> {
         let path =
-            normalise(&self.path.render(request, groups, Use::Plain)).map_err(|bad| bad.0)?;
+            normalise(&self.path.render(request, captured, Use::Plain)).map_err(|bad| bad.0)?;
         let query = self.query.as_ref();
-        Ok((path, query.map(|query| query.render(request, groups, Use::Query).into())))
+        Ok((path, query.map(|query| query.render(request, captured, Use::Query).into())))
     }
 
-    fn apply(&self, request: &mut Request, groups: &Groups) -> Result<(), &'static str> {
-        let (path, query) = self.render(request, groups)?;
+    fn apply(&self, request: &mut Request, captured: &Captured) -> Result<(), &'static str> {
+        let (path, query) = self.render(request, captured)?;
         set(request, path, query);
         Ok(())
     }
@@ -548,23 +583,27 @@ fn set(request: &mut Request, path: Vec<u8>, query: Option<Bytes>) {
 }
 
 impl Candidate {
-    fn parse(text: &str) -> Result<Self, String> {
+    fn parse(text: &str, maps: &Maps) -> Result<Self, String> {
         match text.strip_prefix('=') {
             Some(code) => status(code.parse().unwrap_or(0)).map(Self::Status),
-            None => Ok(Self::Path(Rewrite::parse(text))),
+            None => Ok(Self::Path(Rewrite::parse(text, maps))),
         }
     }
 }
 
 impl TextChange {
-    fn parse(rule: &HeaderRule) -> Self {
+    fn parse(rule: &HeaderRule, maps: &Maps) -> Self {
         let (action, name, text) = match rule {
             HeaderRule::Set(name, text) => (Action::Set, name, &text[..]),
             HeaderRule::Add(name, text) => (Action::Add, name, &text[..]),
             HeaderRule::Default(name, text) => (Action::Default, name, &text[..]),
             HeaderRule::Remove(name) => (Action::Remove, name, ""),
         };
-        Self { action, name: bytes(name), text: Text::parse(text) }
+        Self { action, name: bytes(name), text: Text::parse(text, maps) }
+    }
+
+    fn text(&self) -> &Text {
+        &self.text
     }
 
     /// The change, if it is the same for all requests.
@@ -573,30 +612,45 @@ impl TextChange {
         Some(FieldChange { action: self.action, field })
     }
 
-    fn render(&self, request: &Request, groups: &Groups) -> FieldChange {
-        let value = self.text.bytes(request, groups, Use::Uri);
-        FieldChange { action: self.action, field: Field::Own(self.name.clone(), value) }
+    /// `None`: nothing is changed.
+    fn render(&self, request: &Request, captured: &Captured) -> Option<FieldChange> {
+        let value = self.text.bytes(request, captured, Use::Field);
+        let action = self.action_for(&value)?;
+        Some(FieldChange { action, field: Field::Own(self.name.clone(), value) })
+    }
+
+    /// The change for a value. A field of which a map makes nothing is not set, and the field that
+    /// it would have replaced is removed.
+    fn action_for(&self, value: &[u8]) -> Option<Action> {
+        if !value.is_empty() || self.text.maps().next().is_none() {
+            return Some(self.action);
+        }
+        match self.action {
+            Action::Set | Action::Remove => Some(Action::Remove),
+            Action::Add | Action::Default => None,
+        }
     }
 
     /// Changes the request's fields. An invalid field is ignored.
-    fn apply_to_request(&self, request: &mut Request, groups: &Groups) {
+    fn apply_to_request(&self, request: &mut Request, captured: &Captured) {
         let Ok(name) = HeaderName::from_bytes(&self.name) else { return };
-        if self.action == Action::Remove {
+        let value = self.text.bytes(request, captured, Use::Field);
+        let Some(action) = self.action_for(&value) else { return };
+        if action == Action::Remove {
             request.rule(&name);
             request.headers.remove(name);
             return;
         }
-        let value = self.text.bytes(request, groups, Use::Uri);
         let Ok(value) = HeaderValue::from_maybe_shared(value) else { return };
         let is_sent = || {
             let headers = &request.headers;
             headers.contains_key(&name) && !HopByHop::of(headers).nominates(&name)
         };
-        if self.action == Action::Default && is_sent() {
+        if action == Action::Default && is_sent() {
             return;
         }
         request.rule(&name);
-        match self.action {
+        match action {
             Action::Add => {
                 request.headers.append(name, value);
             }
@@ -608,7 +662,7 @@ impl TextChange {
 }
 
 impl CompiledHandler {
-    fn parse(handler: &Handler) -> Result<Self, String> {
+    fn parse(handler: &Handler, maps: &Maps) -> Result<Self, String> {
         Ok(match handler {
             Handler::Static => Self::Static,
             Handler::Listing => Self::Listing,
@@ -621,12 +675,12 @@ impl CompiledHandler {
             }
             Handler::Proxy { proxy } => Self::Proxy { application: *proxy },
             Handler::Redirect { status: code, to } => {
-                Self::Redirect { status: status(*code)?, to: Text::parse(to) }
+                Self::Redirect { status: status(*code)?, to: Text::parse(to, maps) }
             }
             Handler::Respond { status: code, content_type, body } => Self::Respond {
                 status: status(*code)?,
                 content_type: bytes(content_type),
-                body: Text::parse(body),
+                body: Text::parse(body, maps),
             },
             Handler::Deny { status: code } => Self::Deny { status: status(*code)? },
             Handler::Metrics => Self::Metrics,
@@ -669,14 +723,14 @@ impl CompiledHandler {
                 Answer::Proxy { application: *application, prefix: matched.prefix }
             }
             Self::Redirect { status, to } => {
-                let location = to.render(request, &matched.groups, Use::Uri);
+                let location = to.render(request, &matched.captured, Use::Uri);
                 let location = if to.begins_with(b"//") { location } else { on_site(location) };
                 Answer::Redirect { status: *status, location: location.into() }
             }
             Self::Respond { status, content_type, body } => Answer::Respond {
                 status: *status,
                 content_type: content_type.clone(),
-                body: body.render(request, &matched.groups, Use::Uri).into(),
+                body: body.render(request, &matched.captured, Use::Uri).into(),
             },
             Self::Metrics => Answer::Metrics,
             Self::StatusPage => Answer::StatusPage,

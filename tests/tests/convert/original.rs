@@ -87,8 +87,13 @@ impl Original {
     /// whole file. In the lines, `PHP` is php-fpm, `APP` the port of an application that shows its
     /// requests, `USERS` a file with one user and `OUTSIDE` a folder.
     pub(crate) fn start(server: &str, files: &[&str]) -> Self {
+        Self::start_with("", server, files)
+    }
+
+    /// As [`start`](Self::start), with lines in nginx's `http`.
+    pub(crate) fn start_with(http: &str, server: &str, files: &[&str]) -> Self {
         Self::beside(server, files, |site, lines| {
-            Other::Nginx(Stock::nginx(site.root(), "", lines))
+            Other::Nginx(Stock::nginx(site.root(), http, lines))
         })
     }
 

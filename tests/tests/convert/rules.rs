@@ -95,6 +95,58 @@ fn fields_of_requests() {
 }
 
 #[test]
+fn tables_of_values() {
+    let http = r#"map $http_accept_language $language { default en; ~*^de de; ~^(f)(r) $2$1; "" none; Klingon tlh; }
+        map $cookie_version $version { beta new; }
+        map $host $shop { hostnames; default other; *.shop.test shop; .one.test one; exact.shop.test exact; ~^x\. expression; }
+        map $uri $moved { default /; /moved/a /files/a; ~^/moved/(?:b|c)/(.*)$ /files/$1; }
+        map $uri $renamed { /gone/a /files/a; ~^/gone/b/(.*)$ /files/$1; }
+        map $request_method $method { default some; GET get; }
+        geo $zone { default outside; 127.0.0.0/8 near; 127.0.0.1 here; 10.0.0.0/8 far; }"#;
+    let lines = "add_header X-Test \"$version $shop $method $zone\";
+        add_header X-Frame-Options $version;
+        location = /language { return 302 /$language/; }
+        location /moved/ { return 301 $moved; }
+        location /app/ { proxy_set_header Host $host; proxy_set_header X-Request-Start $language; proxy_pass http://127.0.0.1:APP; }
+        location /near/ { if ($zone = far) { return 403; } if ($zone = here) { return 302 /here/; } }
+        location /far/ { if ($zone != far) { return 403; } }
+        location /write/ { if ($method ~ ^so) { return 405; } }
+        location /gone/ { if ($renamed) { return 302 $renamed; } if ($renamed = \"\") { return 302 /none/; } }
+        location /text { return 200 \"$language$version\"; }";
+    let pair =
+        Original::start_with(http, lines, &["a.txt", "write/a.txt", "near/a.txt", "far/a.txt"]);
+    let hosts = [
+        "example.test",
+        "a.shop.test",
+        "shop.test",
+        "exact.shop.test",
+        "one.test",
+        "a.b.one.test",
+        "X.y",
+        "exact.shop.test:80",
+    ];
+    for host in hosts {
+        pair.same_answer(host, &Request::get("/a.txt").header("Host", host));
+    }
+    for language in ["de", "DE-at", "fr", "Fr", "klingon", "klingon ", "xde", "en"] {
+        for target in ["/language", "/app/x", "/text"] {
+            let request = Request::get(target).header("Accept-Language", language);
+            pair.same_answer(language, &request.header("Host", "example.test"));
+        }
+    }
+    for cookie in ["version=beta", "version=BETA", "a=b; version=beta", "version=other"] {
+        let request = Request::get("/text").header("Cookie", cookie);
+        pair.same_answer(cookie, &request.header("Host", "example.test"));
+        let request = Request::get("/a.txt").header("Cookie", cookie);
+        pair.same_answer(cookie, &request.header("Host", "example.test"));
+    }
+    pair.same("/language /text /moved/a /moved/A /moved/b/x/y /moved/c/ /moved/d /app/");
+    pair.same("/near/a.txt /far/a.txt /gone/a /gone/b/c /gone/c /write/a.txt");
+    let post = Request::post("/write/a.txt", "text/plain", "a").header("Host", "example.test");
+    pair.same_answer("POST /write/a.txt", &post);
+}
+
+#[test]
 fn parameters_of_scripts() {
     let own = "include /etc/nginx/fastcgi_params; fastcgi_param SCRIPT_FILENAME $document_root$fastcgi_script_name;";
     let lines = format!(

@@ -10,5 +10,6 @@ mod htaccess_server;
 mod limit_rate;
 mod listing;
 mod lua;
+mod maps;
 mod protection;
 mod routes;

@@ -115,6 +115,7 @@ pub(super) async fn answer(
     let mut table = Table::new(sink.client(), before(answer, request), way);
     let answered = answer_or_refuse(context, planned, &mut table).await;
     let (mut report, head) = table.into_report();
+    context.effects.map_notes.iter().for_each(|note| report.note(note.clone()));
     context.effects.authorized.notes.iter().for_each(|note| report.note(note.clone()));
     if context.effects.filtered.is_some() {
         report.note("the file passes through a filter".to_owned());

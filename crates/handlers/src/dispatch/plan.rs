@@ -11,11 +11,11 @@ use sendoff_exchange::clients::RequestPermit;
 use sendoff_exchange::service::{self, BodyTerms, Intake};
 use sendoff_http1::client::remove_nominated;
 use sendoff_lua_host::ScriptAnswer;
-use sendoff_message::request::{Request, RouteId, TLS_13, Who as Client};
+use sendoff_message::request::{LimitKey, Request, RouteId, TLS_13, Who as Client};
 use sendoff_report::at_work::AtWorkGuard;
 use sendoff_report::explain::is_asked;
 use sendoff_report::limits::Limit;
-use sendoff_site::effects::{Answer, Effects};
+use sendoff_site::effects::{Answer, Effects, RouteLimit};
 use sendoff_site::router::{PathTarget, Upstream};
 use sendoff_site::{DecisionContext, Site};
 
@@ -112,15 +112,19 @@ impl SitePlan {
     fn count(&mut self, services: &Services, request: &Request) {
         let Effects { rates, concurrency, .. } = &*self.effects;
         let LimitUses { counted, _under_way: under_way } = &mut self.uses;
-        let rates: Vec<_> =
-            rates.iter().filter(|(route, _)| !counted.contains(route)).copied().collect();
-        if let Some((route, wait)) = services.rates.take(&rates, &request.peer) {
+        let client = LimitKey::Client(Client::of(&request.peer));
+        let rates: Vec<_> = (rates.iter().filter(|limit| !counted.contains(&limit.route)))
+            .map(|limit| (limit.route, limit.by.unwrap_or(client), limit.most))
+            .collect();
+        if let Some((route, wait)) = services.rates.take(&rates) {
             let (limit, retry_after) = (Limit::Rate, wait.as_secs() + 1);
             self.answer = Answer::TooOften { limit, route, retry_after };
         }
-        let who = Client::of(&request.peer);
-        for &(route, most) in concurrency.iter().filter(|(route, _)| !counted.contains(route)) {
-            match services.requests.begin(route, who, most) {
+        for &RouteLimit { route, by, most } in concurrency {
+            if counted.contains(&route) {
+                continue;
+            }
+            match services.requests.begin(route, by.unwrap_or(client), most) {
                 Some(one) => under_way.push(one),
                 None => {
                     let limit = Limit::Concurrency;
@@ -128,8 +132,8 @@ impl SitePlan {
                 }
             }
         }
-        *counted = (self.effects.rates.iter().map(|(route, _)| *route))
-            .chain(concurrency.iter().map(|(route, _)| *route))
+        *counted = (self.effects.rates.iter().map(|limit| limit.route))
+            .chain(concurrency.iter().map(|limit| limit.route))
             .collect();
     }
 

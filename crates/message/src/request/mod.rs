@@ -33,7 +33,7 @@ pub use path::{BadPath, NOT_IN_PATH, NOT_IN_URI, decode_path, normalise, without
 pub use route::RouteId;
 pub use stream::BodyStream;
 pub use stream::{Arrived, BodyReader, BodyWriter};
-pub use who::Who;
+pub use who::{LimitKey, Who};
 
 /// The fields with which a client asks for a part of a page or states a condition (RFC 9110 §13.1,
 /// §14.2).

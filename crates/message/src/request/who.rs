@@ -1,5 +1,6 @@
 //! The identity of a client for limits per client.
 
+use std::hash::{DefaultHasher, Hasher};
 use std::net::IpAddr;
 
 use super::Endpoint;
@@ -15,6 +16,24 @@ pub enum Who {
     V6([u8; 8]),
     /// A process of this machine, over a UNIX socket.
     Local,
+}
+
+/// The requests that a limit counts together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum LimitKey {
+    /// The requests of a client.
+    Client(Who),
+    /// The requests with a value of a map: a hash of the value.
+    Value(u64),
+}
+
+impl LimitKey {
+    /// The requests with this value.
+    pub fn of_value(value: &[u8]) -> Self {
+        let mut hasher = DefaultHasher::new();
+        hasher.write(value);
+        Self::Value(hasher.finish())
+    }
 }
 
 impl Who {

@@ -6,6 +6,7 @@ mod context;
 mod host;
 mod hosts;
 mod listen;
+mod maps;
 mod paths;
 mod pool;
 mod program;

@@ -12,14 +12,14 @@ use crate::keys;
 pub(super) enum Concerns {
     Always,
     Never,
-    /// Depends on the request's method, fields or query.
+    /// Depends on the request's method, fields or query, or on a map.
     Perhaps,
 }
 
 impl Concerns {
     /// Evaluates the conditions for a request for a path.
     pub(super) fn of(conditions: &Conditions, path: &str) -> Self {
-        let Conditions { paths, prefixes, extensions, expression, methods, headers, query } =
+        let Conditions { paths, prefixes, extensions, expression, methods, headers, query, when } =
             conditions;
         let is_beneath = |prefix: &String| {
             let rest = path.strip_prefix(prefix.as_str());
@@ -41,7 +41,9 @@ impl Concerns {
         match matches {
             Some(Some(false)) => Self::Never,
             Some(None) => Self::Perhaps,
-            _ if is_for_get && headers.is_empty() && query.is_empty() => Self::Always,
+            _ if is_for_get && headers.is_empty() && query.is_empty() && when.is_empty() => {
+                Self::Always
+            }
             _ => Self::Perhaps,
         }
     }
@@ -76,6 +78,7 @@ fn way_back(section: &keys::Site, routes: &[Route], number: usize, to: &str) -> 
     let conditions = &routes[number].conditions;
     let depends = !conditions.headers.is_empty()
         || !conditions.query.is_empty()
+        || !conditions.when.is_empty()
         || !conditions.methods.is_empty();
     let same = ["$uri", "$path", "https://$host$uri", "https://$host$path"];
     let is_same = same.contains(&to) && (to.starts_with('$') || section.tls.is_some());

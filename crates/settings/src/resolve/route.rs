@@ -2,12 +2,12 @@
 
 use sendoff_config::{
     Address, Attachment, BasicAuth, Cache, Clients, Conditions, FieldCondition, Handler,
-    HeaderRule, Matching, Network, PasswordLine, Proxy, ProxyAddress, Route, RouteSettings, Rules,
-    password_lines, unusable_hashes,
+    HeaderRule, MapCondition, Matching, Network, PasswordLine, Proxy, ProxyAddress, Route,
+    RouteSettings, Rules, password_lines, unusable_hashes,
 };
 use sendoff_setting_values::{
-    AppAddress, At, Candidate, Change, Client, FieldTest, HeaderOp, HeaderText, List, Map, Php,
-    Place, Word,
+    AppAddress, At, Candidate, Change, Client, FieldTest, HeaderOp, HeaderText, List, Map, MapName,
+    MapTest, Php, Place, Template, Word,
 };
 
 use super::context::{Context, unusable};
@@ -104,6 +104,7 @@ impl<'a, 'c> Routes<'a, 'c> {
         };
         self.context.bodies_are_possible(section.max_body.as_ref());
         self.date_stays(section);
+        self.limits_something(section);
         self.speaks_http(section);
         paths::of_try_files(section, self.context);
         paths::expression_can_match(section, self.context);
@@ -143,11 +144,23 @@ impl<'a, 'c> Routes<'a, 'c> {
             concurrency: section
                 .concurrency
                 .map(|number| u32::try_from(number.value.0).unwrap_or(u32::MAX)),
+            limit_by: section.limit_by.as_ref().map(|name| name.value.0.clone()),
             auth: section.auth.as_ref().and_then(|auth| self.auth(&auth.value.0)),
             authorize: section.authorize.as_ref().and_then(|at| self.authorizer(&at.value.0)),
             clients: clients(section),
             lua,
             lua_response,
+        }
+    }
+
+    /// Reports `limit_by` without a limit.
+    fn limits_something(&mut self, section: &keys::Route) {
+        let Some(by) = &section.limit_by else { return };
+        if section.rate.is_none() && section.concurrency.is_none() && !section.broken {
+            self.context
+                .problems
+                .error(by.place, "limit_by has a meaning only beside rate or concurrency")
+                .help("add rate = \"10/s burst=20\", or remove limit_by");
         }
     }
 
@@ -430,24 +443,8 @@ impl<'a, 'c> Routes<'a, 'c> {
         if section.broken && groups.is_none() {
             return;
         }
-        let headers = [&section.request_headers, &section.response_headers];
-        let headers = headers.into_iter().flatten().flat_map(|map| &map.value.0);
-        let headers = headers.filter_map(|(_, text)| match &text.value {
-            HeaderText::Values(values) => Some(&values.0),
-            HeaderText::Remove => None,
-        });
-        let respond = section.respond.iter().map(|text| (text.value.group, text.place));
-        let redirect = section.redirect.iter().map(|text| (text.value.0.group, text.place));
-        let tried = section.try_files.iter().flat_map(|list| &list.value.0);
-        let params = section.params.iter().flat_map(|map| &map.value.0).map(|(_, text)| text);
-        let texts = params
-            .chain(headers.flatten())
-            .map(|text| (text.value.group, text.place))
-            .chain(respond)
-            .chain(redirect)
-            .chain(section.rewrite.iter().map(|text| (text.value.0.group, text.place)))
-            .chain(tried.map(|text| (text.value.0.group, text.place)));
-        for (group, place) in texts {
+        for (Template { group, .. }, place) in texts(section) {
+            let group = *group;
             let (says, help) = match groups {
                 Some(groups) if group <= groups => continue,
                 None if group == 0 => continue,
@@ -526,6 +523,26 @@ fn covers(earlier: &Conditions, other: &Conditions) -> bool {
     !other.prefixes.is_empty() && earlier.paths.is_empty() && other.prefixes.iter().all(holds)
 }
 
+/// The texts of a route that may contain parts of requests, and their places.
+pub(super) fn texts(section: &keys::Route) -> Vec<(&Template, Place)> {
+    let headers = [&section.request_headers, &section.response_headers];
+    let headers = headers.into_iter().flatten().flat_map(|map| &map.value.0);
+    let headers = headers.filter_map(|(_, text)| match &text.value {
+        HeaderText::Values(values) => Some(&values.0),
+        HeaderText::Remove => None,
+    });
+    let params = section.params.iter().flat_map(|map| &map.value.0).map(|(_, text)| text);
+    let tried = section.try_files.iter().flat_map(|list| &list.value.0);
+    params
+        .chain(headers.flatten())
+        .chain(&section.respond)
+        .map(|text| (&text.value, text.place))
+        .chain(section.redirect.iter().map(|text| (&text.value.0, text.place)))
+        .chain(section.rewrite.iter().map(|text| (&text.value.0, text.place)))
+        .chain(tried.map(|text| (&text.value.0, text.place)))
+        .collect()
+}
+
 fn conditions(section: &keys::Route) -> Conditions {
     fn list<T>(at: Option<&At<List<T>>>, text: impl Fn(&T) -> String) -> Vec<String> {
         at.iter().flat_map(|at| at.value.values()).map(text).collect()
@@ -544,6 +561,7 @@ fn conditions(section: &keys::Route) -> Conditions {
         methods: list(section.method.as_ref(), |method| method.0.clone()),
         headers: fields(section.header.as_ref()),
         query: fields(section.query.as_ref()),
+        when: section.when.iter().flat_map(|map| &map.value.0).map(map_condition).collect(),
     }
 }
 
@@ -555,6 +573,16 @@ fn field(name: String, test: &FieldTest) -> FieldCondition {
             FieldCondition { name, value, negated: !matches }
         }
     }
+}
+
+fn map_condition((name, tests): &(At<MapName>, At<List<MapTest>>)) -> MapCondition {
+    let tests = tests.value.values().map(|test| match test {
+        MapTest::Is(text) => sendoff_config::MapTest::Is(text.clone()),
+        MapTest::IsNot(text) => sendoff_config::MapTest::IsNot(text.clone()),
+        MapTest::Filled(true) => sendoff_config::MapTest::Filled,
+        MapTest::Filled(false) => sendoff_config::MapTest::Empty,
+    });
+    MapCondition { map: name.value.0.clone(), tests: tests.collect() }
 }
 
 fn header_rules(map: Option<&At<Map<HeaderOp, HeaderText>>>) -> Vec<HeaderRule> {

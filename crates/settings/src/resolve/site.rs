@@ -44,6 +44,7 @@ impl Context<'_> {
             pools.program(&value.0, *place, self);
         }
         let replaced = !section.php.value || attached.iter().any(Attachment::replaces_workers);
+        let maps = self.maps(section, top);
         let (routes, proxies) = Routes::resolve(section, &mut attached, pool, pools, self);
         let mut links = Vec::new();
         let aliases = self.folders(section.alias.as_ref(), |prefix| &prefix.0);
@@ -100,6 +101,7 @@ impl Context<'_> {
             index: section.index.value.values().map(|name| name.0.clone()).collect(),
             front_controller: controller,
             lua_before,
+            maps,
             routes,
             serve: values(section.serve.as_ref(), |name| name.0.clone()),
             scripts_in_writable_folders: section.scripts_in_writable_folders.value,

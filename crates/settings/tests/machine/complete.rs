@@ -59,6 +59,10 @@ impl<R: Fn(&Path) -> String> Machine for Complete<R> {
         Ok(FileVersion::default())
     }
 
+    fn country_database(&self, _: &Path) -> Result<(), String> {
+        Ok(())
+    }
+
     fn has_php_module(&self, _: PhpApi) -> bool {
         false
     }

@@ -140,6 +140,16 @@ impl Machine for Fake {
         Ok(FileVersion::default())
     }
 
+    fn country_database(&self, path: &Path) -> Result<(), String> {
+        match path.to_str() {
+            Some("/var/lib/GeoIP/GeoLite2-Country.mmdb") => Ok(()),
+            Some(path) if path.ends_with(".mmdb") => {
+                Err(format!("{path}: No such file or directory"))
+            }
+            _ => Err(format!("{} is not a database in MaxMind's format", path.display())),
+        }
+    }
+
     fn has_php_module(&self, _: PhpApi) -> bool {
         false
     }

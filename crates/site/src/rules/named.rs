@@ -21,14 +21,14 @@ impl CompiledRoutes {
     /// True if a route may refuse a file or URI that an application names, or may set conditions
     /// for the client.
     pub(crate) fn guard(&self) -> bool {
-        self.0.iter().any(|route| {
+        self.routes.iter().any(|route| {
             matches!(route.handler, Some(CompiledHandler::Deny { .. })) || route.asks_client()
         })
     }
 
     /// True if a route may set conditions for the client.
     pub(crate) fn ask_clients(&self) -> bool {
-        self.0.iter().any(CompiledRoute::asks_client)
+        self.routes.iter().any(CompiledRoute::asks_client)
     }
 
     /// Checks the routes for a request that an application has redirected here, or for a file that
@@ -43,8 +43,8 @@ impl CompiledRoutes {
         requirements: &mut AccessRequirements,
     ) -> Result<(), Answer> {
         let mut auth = None;
-        for route in &self.0 {
-            if route.matched(request)?.is_none() {
+        for route in &self.routes {
+            if route.matched(request, &self.maps)?.is_none() {
                 continue;
             }
             if let Some(refused) = route.refusal(request) {
@@ -68,7 +68,7 @@ impl CompiledRoutes {
     pub(crate) fn have_internal(&self) -> bool {
         let leads =
             |route: &CompiledRoute| matches!(route.handler, Some(CompiledHandler::Proxy { .. }));
-        self.0.iter().any(|route| route.is_internal && leads(route))
+        self.routes.iter().any(|route| route.is_internal && leads(route))
     }
 
     /// Applies the first internal route that matches a request which an application has redirected
@@ -87,12 +87,13 @@ impl CompiledRoutes {
         let mut requirements = AccessRequirements::default();
         let found = self.internal_route(request, &mut requirements, &asks)?;
         let Some((route, application, matched)) = found else { return Ok(None) };
-        route.collect(request, &matched.groups, effects);
+        route.note_page(&self.maps, request, &matched, effects);
+        route.collect(request, &matched.captured, effects);
         (effects.auth, effects.authorizers) = (requirements.auth, requirements.authorizers);
         for change in &route.request_headers {
-            change.apply_to_request(request, &matched.groups);
+            change.apply_to_request(request, &matched.captured);
         }
-        match route.rewrite(router, request, &matched.groups) {
+        match route.rewrite(router, request, &matched.captured) {
             Ok(None) => Ok(Some(InternalTarget { application, prefix: matched.prefix })),
             Ok(Some(status)) => Err(Answer::Path(PathTarget::Refused { status, why: None })),
             Err(why) => {
@@ -133,13 +134,13 @@ impl CompiledRoutes {
         request: &Request,
         asks: impl Fn(usize, Rewrites) -> bool,
     ) -> Result<Option<(&CompiledRoute, usize, Matched)>, Answer> {
-        for route in self.0.iter().filter(|route| route.is_internal) {
+        for route in self.routes.iter().filter(|route| route.is_internal) {
             let Some(CompiledHandler::Proxy { application }) = route.handler else { continue };
             let rewrites = if route.rewrites() { Rewrites::RewriteUri } else { Rewrites::KeepUri };
             if !asks(application, rewrites) {
                 continue;
             }
-            let Some(matched) = route.matched(request)? else { continue };
+            let Some(matched) = route.matched(request, &self.maps)? else { continue };
             return match route.refusal(request) {
                 Some(refused) => Err(refused),
                 None => Ok(Some((route, application, matched))),
@@ -179,6 +180,7 @@ mod tests {
     use sendoff_message::request::sample;
 
     use super::*;
+    use crate::maps::Maps;
 
     fn auth(users: &str) -> Rules {
         let auth = BasicAuth { realm: users.to_owned(), users: users.into() };
@@ -192,7 +194,7 @@ mod tests {
             rules,
             handler,
         });
-        CompiledRoutes::compile(&routes.collect::<Vec<_>>()).unwrap()
+        CompiledRoutes::compile(&routes.collect::<Vec<_>>(), Maps::default()).unwrap()
     }
 
     fn named(uri: &str) -> Request {

@@ -11,6 +11,7 @@ pub(super) const TASKS: &[Shown] = &[
     ("Log in by oauth2-proxy", oauth2_proxy),
     ("Let only the office in", office),
     ("Block an address or a network", block_address),
+    ("Block or allow by country", country),
     ("Block bots by their User-Agent", block_bots),
     ("Limit requests per client", limit_requests),
     ("Limit the size of uploads", limit_uploads),
@@ -90,6 +91,13 @@ fn office(machine: Machine) {
 fn block_address(machine: Machine) {
     let run = machine.with("a.txt", "all").start();
     assert_eq!(run.get_from_the_office("/a.txt").status(), 403);
+    assert_eq!(run.text("http://example.org/a.txt"), "all");
+}
+
+fn country(machine: Machine) {
+    let run = machine.with("shop/a.txt", "goods").with("a.txt", "all").start();
+    assert_eq!(run.get_from_the_office("/shop/a.txt").text(), "goods");
+    assert_eq!(run.status("http://example.org/shop/a.txt"), 403);
     assert_eq!(run.text("http://example.org/a.txt"), "all");
 }
 

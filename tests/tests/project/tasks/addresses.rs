@@ -11,6 +11,8 @@ pub(super) const TASKS: &[Shown] = &[
     ("Redirect http to https", https),
     ("Redirect http to https behind a load balancer that speaks TLS", https_behind_a_balancer),
     ("Redirect moved pages", moved),
+    ("Redirect many moved pages by a table", moved_by_table),
+    ("Redirect to the page in the visitor's language", language),
     ("Serve a second site on another port", second_port),
     ("Listen on a UNIX socket", unix_socket),
     ("Use your own certificate", certificate),
@@ -62,6 +64,36 @@ fn https_behind_a_balancer(machine: Machine) {
     assert_eq!(response.header("Location"), Some("https://example.org/a.txt"));
     assert_eq!(response.status(), 308);
     assert_eq!(ask("https").text(), "secure");
+}
+
+fn moved_by_table(machine: Machine) {
+    let run = machine.with("a.txt", "text").start();
+    let said = run.command().to_lowercase();
+    assert!(
+        said.starts_with("http/1.1 301 ") && said.contains("\nlocation: /archive/2026\n"),
+        "{said}"
+    );
+    assert_eq!(run.redirect("http://example.org/about.html"), is(301, "/company/about"));
+    assert_eq!(run.redirect("http://example.org/jobs.html"), is(301, "https://jobs.example.net/"));
+    assert_eq!(run.text("http://example.org/a.txt"), "text");
+}
+
+fn language(machine: Machine) {
+    let run = machine.with("de/index.html", "Seite").start();
+    let said = run.command().to_lowercase();
+    assert!(
+        said.contains("\nlocation: /de/\n") && said.contains("\nvary: accept-language\n"),
+        "{said}"
+    );
+    for (accepts, to) in
+        [("fr", "/fr/"), ("FR-ca, de", "/fr/"), ("den", "/en/"), ("en, de", "/en/")]
+    {
+        let accept = |request: Request| request.header("Accept-Language", accepts);
+        let response = run.ask("http://example.org/", accept);
+        assert_eq!(response.header("Location"), Some(to), "{accepts}");
+    }
+    assert_eq!(run.redirect("http://example.org/"), is(302, "/en/"));
+    assert_eq!(run.text("http://example.org/de/"), "Seite");
 }
 
 fn moved(machine: Machine) {

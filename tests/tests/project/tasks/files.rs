@@ -2,6 +2,8 @@
 
 use std::time::{Duration, Instant};
 
+use sendoff_tests::Request;
+
 use super::Shown;
 use super::machine::{Machine, Running};
 
@@ -108,12 +110,20 @@ fn reflected_origin(machine: Machine) {
     let from = |origin: &str| {
         run.ask("http://example.org/api/a.json", |request| request.header("Origin", origin))
     };
-    for origin in ["https://one.example.com", "https://two.example.com"] {
+    for origin in ["https://one.example.com", "https://two.example.com", "https://example.net"] {
         let response = from(origin);
         assert_eq!(response.header(ALLOW), Some(origin));
         assert_eq!(response.header("Vary"), Some("Origin"));
     }
-    assert_eq!(from("https://example.com.evil.test").header(ALLOW), None);
+    for origin in ["https://example.com.evil.test", "https://a.b.example.com", "null"] {
+        assert_eq!(from(origin).header(ALLOW), None);
+    }
+    let asked = run.ask("http://example.org/api/a.json", |_| {
+        let request =
+            Request::new("OPTIONS", "/api/a.json").header("Origin", "https://example.net");
+        request.header("Access-Control-Request-Method", "PUT")
+    });
+    assert_eq!((asked.status(), asked.header(ALLOW)), (204, Some("https://example.net")));
     assert_eq!(run.get("http://example.org/api/a.json").header("Vary"), Some("Origin"));
 }
 

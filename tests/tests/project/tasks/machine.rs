@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use sendoff_tests::{Authority, Client, Request, Response, Server, Site};
+use sendoff_tests::{Authority, Client, Request, Response, Server, Site, mmdb};
 
 use super::page::{self, Task};
 
@@ -82,9 +82,9 @@ impl Machine {
             fs::rename(made.chain, self.path("/etc/ssl/example/fullchain.pem")).unwrap();
             fs::rename(made.key, self.path("/etc/ssl/example/privkey.pem")).unwrap();
         }
-        if let Some(lua) = &self.task.lua {
-            let path = self.task.toml.split('"').find(|text| text.ends_with(".lua")).unwrap();
-            self.write(path, lua);
+        if let Some(database) = self.task.toml.split('"').find(|text| text.ends_with(".mmdb")) {
+            let countries = [("127.0.0.2/32", "DE"), ("127.0.0.1/32", "US")];
+            self.write(database, mmdb::countries("GeoLite2-Country", &countries));
         }
     }
 
@@ -127,7 +127,8 @@ impl Machine {
     /// The block in a whole configuration.
     pub(super) fn write_config(&self) -> PathBuf {
         let block = &self.task.toml;
-        let (top, sections) = block.split_at(block.find("[[").unwrap_or(block.len()));
+        let begins = if block.starts_with('[') { Some(0) } else { block.find("\n[") };
+        let (top, sections) = block.split_at(begins.unwrap_or(block.len()));
         let mut text = String::from(
             "threads = 1\nstate = \"/var/state\"\npage_cache_folder = \"/var/pages\"\n",
         );

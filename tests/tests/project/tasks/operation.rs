@@ -15,6 +15,7 @@ pub(super) const TASKS: &[Shown] = &[
     ("Answer health checks of a load balancer", health),
     ("Give metrics to Prometheus", metrics),
     ("Show a maintenance page", maintenance),
+    ("Let only the office in during maintenance", office_alone),
     ("Deploy by a symbolic link", deploy),
 ];
 
@@ -89,6 +90,13 @@ fn maintenance(machine: Machine) {
     fs::remove_file(file).unwrap();
     let opened = wait::until(LIMIT, || run.status("http://example.org/") == 200);
     assert!(opened, "still closed");
+}
+
+fn office_alone(machine: Machine) {
+    let run = machine.with("a.txt", "text").start();
+    assert_eq!(run.get_from_the_office("/a.txt").text(), "text");
+    let response = run.get("http://example.org/a.txt");
+    assert_eq!((response.status(), response.text()), (503, "We are back at noon.\n".to_owned()));
 }
 
 fn deploy(machine: Machine) {

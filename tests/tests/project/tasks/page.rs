@@ -11,8 +11,6 @@ pub(super) struct Task {
     pub(super) toml: String,
     /// A request that shows it.
     pub(super) shell: Option<String>,
-    /// A script that the block names.
-    pub(super) lua: Option<String>,
 }
 
 pub(super) fn text() -> String {
@@ -37,8 +35,8 @@ fn task(section: &str) -> Task {
         blocks.pop()
     };
     let toml = block("toml").unwrap_or_else(|| panic!("{heading}: no block of TOML"));
-    let (shell, lua) = (block("sh"), block("lua"));
-    Task { heading, toml, shell, lua }
+    let shell = block("sh");
+    Task { heading, toml, shell }
 }
 
 fn blocks(section: &str, language: &str) -> Vec<String> {

@@ -1,0 +1,135 @@
+//! Maps in routes: the values that a route needs, and the values on which a page depends.
+
+use sendoff_message::request::{LimitKey, Request};
+
+use super::{Candidate, CompiledHandler, CompiledRoute, CompiledRoutes, HeadChanges, Rewrite};
+use super::{TextChange, UsedMaps};
+use crate::effects::{Effects, RouteLimit};
+use crate::maps::Maps;
+use crate::matching::{Matched, TooHard};
+use crate::text::{Captured, MapNames, Text};
+
+impl CompiledRoute {
+    /// The maps that the texts of the route contain.
+    pub(super) fn used_maps(&self) -> UsedMaps {
+        let rewrites =
+            self.rewrite.iter().chain(self.try_files.iter().filter_map(|one| match one {
+                Candidate::Path(rewrite) => Some(rewrite),
+                Candidate::Status(_) => None,
+            }));
+        let rewrites = rewrites.flat_map(|Rewrite { path, query }| [Some(path), query.as_ref()]);
+        let response = match &self.response_headers {
+            HeadChanges::Rendered(changes) => &changes[..],
+            HeadChanges::None | HeadChanges::Fixed(_) => &[],
+        };
+        let handler = match &self.handler {
+            Some(CompiledHandler::Redirect { to, .. }) => Some(to),
+            Some(CompiledHandler::Respond { body, .. }) => Some(body),
+            _ => None,
+        };
+        let others = rewrites
+            .flatten()
+            .chain(response.iter().map(TextChange::text))
+            .chain(self.params.iter().map(|(_, text)| text))
+            .chain(handler)
+            .flat_map(Text::maps);
+        let for_application: Vec<_> =
+            self.request_headers.iter().map(TextChange::text).flat_map(Text::maps).collect();
+        let in_texts = distinct(for_application.iter().copied().chain(others).chain(self.limit_by));
+        // Scripts of the route may change anything about the request.
+        let changes_request = !self.request_headers.is_empty() || !self.lua.is_empty();
+        let conditions = self.conditions.when.iter().map(|when| when.map);
+        let conditions = conditions.filter(|_| changes_request);
+        UsedMaps { of_page: distinct(conditions.chain(for_application)), in_texts }
+    }
+
+    /// Adds the limits of the route. Requests for which the map that they are counted by has no
+    /// value are not limited.
+    pub(super) fn limit(&self, request: &Request, captured: &Captured, effects: &mut Effects) {
+        let by = match self.limit_by {
+            None => None,
+            Some(number) => {
+                let value = captured.map(number).map(|mapped| mapped.value(request));
+                match value.filter(|value| !value.is_empty()) {
+                    Some(value) => Some(LimitKey::of_value(&value)),
+                    None => return,
+                }
+            }
+        };
+        let route = self.id;
+        effects.limit(
+            self.rate.map(|most| RouteLimit { route, by, most }),
+            self.concurrency.map(|most| RouteLimit { route, by, most }),
+        );
+    }
+
+    /// The matched parts of a request with the values of the maps that the texts need.
+    pub(super) fn with_maps(
+        &self,
+        mut matched: Matched,
+        request: &Request,
+        maps: &Maps,
+    ) -> Result<Matched, TooHard> {
+        for &number in &self.maps.in_texts {
+            let known = &mut matched.captured.maps;
+            if known.iter().all(|(one, _)| *one != number) {
+                known.push((number, maps.value(number, request)?));
+            }
+        }
+        Ok(matched)
+    }
+
+    /// Notes the values of maps by which the pages of applications differ.
+    pub(super) fn note_page(
+        &self,
+        maps: &Maps,
+        request: &Request,
+        matched: &Matched,
+        effects: &mut Effects,
+    ) {
+        for number in &self.maps.of_page {
+            if let Some(mapped) = matched.captured.map(*number) {
+                let value = (maps.name(*number).to_owned(), mapped.value(request));
+                if !effects.mapped.contains(&value) {
+                    effects.mapped.push(value);
+                }
+            }
+        }
+    }
+}
+
+impl CompiledRoutes {
+    /// Names and values of the maps with these numbers. A map that cannot be evaluated has none.
+    pub(crate) fn map_values(
+        &self,
+        numbers: &[usize],
+        request: &Request,
+    ) -> Vec<(String, Vec<u8>)> {
+        let value = |number: &usize| {
+            let mapped = self.maps.value(*number, request).ok()?;
+            Some((self.maps.name(*number).to_owned(), mapped.value(request)))
+        };
+        numbers.iter().filter_map(value).collect()
+    }
+
+    /// True if a route for redirects of applications depends on a map. The redirects are followed
+    /// behind the page cache, so their pages are not kept.
+    pub(crate) fn map_redirects(&self) -> bool {
+        self.routes.iter().any(|route| {
+            route.is_internal
+                && (!route.conditions.when.is_empty() || !route.maps.in_texts.is_empty())
+        })
+    }
+}
+
+/// The number of the map by whose value requests are counted.
+pub(super) fn limit_by(name: &str, maps: &Maps) -> Result<usize, String> {
+    maps.number(name).ok_or_else(|| format!("there is no map {name}"))
+}
+
+fn distinct(numbers: impl Iterator<Item = usize>) -> Vec<usize> {
+    let mut numbers: Vec<_> = numbers.collect();
+    numbers.sort_unstable();
+    numbers.dedup();
+    numbers
+}
