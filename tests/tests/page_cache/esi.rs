@@ -542,3 +542,35 @@ fn no_client_gets_the_fragment_of_another() {
         }
     });
 }
+
+/// A client leaves while its fragment is made: others get theirs, and the page stays.
+#[test]
+fn a_client_may_leave_before_its_fragments_come() {
+    let waits = "<?php file_get_contents(__DIR__ . '/pipe'); echo 'made';";
+    let page = format!("{KEPT}a<esi:include src='/waits.php'/>b");
+    let other = format!("{KEPT}c{CART}d");
+    let pages = [("index.php", &*page), ("waits.php", waits), ("other.php", &*other)];
+    let site = Assembling::start(&pages);
+    let pipe = site.site.fifo("pipe");
+    for _ in 0..4 {
+        let mut client = site.server.connect();
+        client.send(Request::get("/").bytes());
+        let held = pipe.hold();
+        drop(client);
+        drop(held);
+        assert!(site.text("/other.php").starts_with("c(cart run"));
+    }
+    let mut client = site.server.connect();
+    client.send(Request::get("/").bytes());
+    // Workers may still be about to read for clients that have left.
+    let response = std::thread::scope(|scope| {
+        let response = scope.spawn(|| client.response("GET"));
+        wait::for_some("the page", || {
+            // A script that reads goes on when the pipe is closed again.
+            let _ = pipe.has_reader();
+            response.is_finished().then_some(())
+        });
+        response.join().unwrap()
+    });
+    assert_eq!(response.text(), "amadeb");
+}
