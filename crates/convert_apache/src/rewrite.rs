@@ -12,7 +12,7 @@ use super::tested::{Conditions, Missing, condition, either};
 /// The beginning of paths that no further rule changes.
 pub(super) const DONE: &str = "/@apache/1";
 
-/// Where rules stand.
+/// The place of rules.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Around<'a> {
     /// The path of the folder whose section has the rules; `None`: the server has them.
@@ -94,7 +94,7 @@ pub(super) fn guard() -> Section {
     route
 }
 
-/// Sets the script that answers in a folder, beside those of other folders.
+/// Sets the script that answers in a folder, beside the scripts of other folders.
 fn set_front_controller(folder: &str, script: String, site: &mut Section) {
     let folder = if folder.is_empty() { "/" } else { folder };
     // Its value is a text for the whole site, or a table.

@@ -130,7 +130,7 @@ fn site(tree: &Tree, host: Option<&Directive>, document: &mut Document) -> Resul
 }
 
 impl Site<'_> {
-    /// The directives of this name outside of sections, those of the host behind the others.
+    /// The directives of this name outside of sections: of the server, then of the host.
     fn named<'s>(&'s self, name: &'s str) -> impl DoubleEndedIterator<Item = &'s Directive> {
         self.main.iter().chain(self.host.unwrap_or_default()).filter(move |one| one.name == name)
     }
@@ -255,7 +255,7 @@ impl Site<'_> {
         mapping
     }
 
-    /// The certificate, and those of clients.
+    /// The certificate, and the issuers of clients' certificates.
     fn tls(&self, site: &mut Section, routes: &mut Vec<Section>) {
         if !self.has_tls {
             return;
