@@ -1,4 +1,4 @@
-//! Who may make a request: `Require`, and `Order`, `Allow` and `Deny`.
+//! Rules about access: `Require`, and `Order`, `Allow` and `Deny`.
 //!
 //! Both must let a request through. Of each, the last section that has such directives decides.
 
@@ -7,14 +7,14 @@ use sendoff_convert_document::{Directive, Place, Section};
 use super::areas::Condition;
 use super::sections::{Kind, Part};
 
-/// What lets requests through, or the reason why nothing here does.
+/// The requests that a section lets through.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Rule {
     Everyone,
     No,
     /// Clients of these networks.
     From(Vec<String>),
-    /// All clients but those of these networks.
+    /// All clients except these networks.
     NotFrom(Vec<String>),
     /// Users with a password.
     User,
@@ -189,7 +189,7 @@ fn refuse_for(part: &Part<'_>, directive: &Directive, why: &str, routes: &mut Ve
 
 /// The file of users and the name of the area.
 fn password(part: &Part<'_>, parts: &[Part<'_>], route: &mut Section) {
-    // The directives of a part are its own, or those of a part with all of its paths.
+    // A part inherits from parts with the same paths, or with all.
     let own = |name: &str| part.directives.iter().rev().find(|one| one.name == name).copied();
     let around = |name: &str| {
         let earlier = parts.iter().filter(|other| other.area == part.area || other.area.is_all());

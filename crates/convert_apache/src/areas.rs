@@ -155,8 +155,8 @@ impl Condition {
     }
 }
 
-/// True if no parenthesis of the text closes one that stands before it, and it has no alternatives
-/// outside of parentheses.
+/// True if the text closes each of its own parentheses and no other, and has no alternatives outside
+/// of them.
 fn is_whole(text: &str) -> bool {
     let (mut depth, mut is_escaped) = (0_i32, false);
     for sign in text.chars() {

@@ -11,6 +11,14 @@ pub(super) struct Mapped {
     pub(super) folder: String,
 }
 
+/// The paths that applications may answer.
+#[derive(Debug, Clone)]
+pub(super) enum Proxied {
+    Paths(Vec<String>),
+    /// They are not known.
+    Any,
+}
+
 /// The folders of a site.
 #[derive(Debug, Clone)]
 pub(super) struct Mapping {
@@ -19,6 +27,8 @@ pub(super) struct Mapping {
     pub(super) aliases: Vec<Mapped>,
     /// The paths that applications answer: no folder is behind them.
     pub(super) elsewhere: Vec<String>,
+    /// The paths that applications may answer.
+    pub(super) proxied: Proxied,
 }
 
 impl Mapping {

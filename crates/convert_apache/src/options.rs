@@ -4,7 +4,7 @@ use sendoff_convert_document::Section;
 
 use super::sections::{Kind, Part};
 
-/// What `Options` of a part says.
+/// The `Options` of a part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Options {
     listing: Option<bool>,

@@ -15,7 +15,7 @@ pub(super) struct Passed<'d> {
     pub(super) directive: &'d Directive,
 }
 
-/// The paths that are passed on, in Apache's order: those of sections come first.
+/// The paths that are passed on, in Apache's order: sections come first.
 pub(super) fn passed<'d>(main: &'d [Directive], host: Option<&'d [Directive]>) -> Vec<Passed<'d>> {
     let mut all = Vec::new();
     for block in host.into_iter().chain([main]) {
@@ -129,7 +129,7 @@ impl<'d> Settings<'d> {
                 for directive in part.directives.iter().filter(|one| one.name == name) {
                     match &directive.words[..] {
                         [one, other, ..] => all.push((one.as_str(), other.as_str())),
-                        // Within a section, the path is that of the section.
+                        // The path of the section is the path of the directive.
                         [one] => all.push(("", one.as_str())),
                         [] => {}
                     }

@@ -5,7 +5,7 @@ use sendoff_convert_document::{Directive, Section};
 
 use super::sections::{Kind, Part};
 
-/// Adds the routes of the redirects of a server, and those of sections behind `access`.
+/// Adds the routes of the redirects of these parts.
 pub(super) fn routes(parts: &[Part<'_>], elsewhere: &[String], routes: &mut Vec<Section>) {
     const NAMES: [&str; 4] = ["redirect", "redirectpermanent", "redirecttemp", "redirectmatch"];
     for part in parts {

@@ -12,7 +12,7 @@ use super::tested::{Conditions, Missing, condition, either};
 /// The beginning of paths that no further rule changes.
 pub(super) const DONE: &str = "/@apache/1";
 
-/// Where rules stand.
+/// The place of rules.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Around<'a> {
     /// The path of the folder whose section has the rules; `None`: the server has them.
@@ -94,7 +94,7 @@ pub(super) fn guard() -> Section {
     route
 }
 
-/// Sets the script that answers in a folder, beside those of other folders.
+/// Sets the script that answers in a folder, beside the scripts of other folders.
 fn set_front_controller(folder: &str, script: String, site: &mut Section) {
     let folder = if folder.is_empty() { "/" } else { folder };
     // Its value is a text for the whole site, or a table.
@@ -154,7 +154,7 @@ impl Rule<'_> {
     fn convert(&self, around: Around<'_>, site: &mut Section, routes: &mut Vec<Section>) {
         let conditions = match self.known(around) {
             Ok(conditions) => conditions,
-            Err(why) => return self.refuse(around, &why, routes),
+            Err(why) => return self.refuse(around, &why, &Conditions::default(), routes),
         };
         if conditions.never {
             let text = format!("{}: its conditions never hold here", self.directive.text());
@@ -172,7 +172,7 @@ impl Rule<'_> {
         }
         match self.expression(around, &conditions) {
             Some(expression) => self.answer(around, &expression, &conditions, routes),
-            None => self.refuse(around, "its expression is not known", routes),
+            None => self.refuse(around, "its expression is not known", &conditions, routes),
         }
     }
 
@@ -246,7 +246,7 @@ impl Rule<'_> {
         }
         if self.refuses() {
             if !conditions.missing.is_empty() || conditions.exists {
-                return self.refuse(around, "a condition about a file", routes);
+                return self.refuse(around, "a condition about a file", conditions, routes);
             }
             route.set("deny", true);
             if self.flag(&["g", "gone"]).is_some() {
@@ -272,7 +272,7 @@ impl Rule<'_> {
                     );
                     routes.push(route);
                 }
-                _ => self.refuse(around, "an exception for missing files", routes),
+                _ => self.refuse(around, "an exception for missing files", conditions, routes),
             }
             return;
         }
@@ -286,7 +286,7 @@ impl Rule<'_> {
                         route.absorb(proxied);
                         routes.push(route);
                     }
-                    None => self.refuse(around, "its application is not known", routes),
+                    None => self.refuse(around, "its application is not known", conditions, routes),
                 }
             }
             Some(target) if code.is_some() || target.contains("://") => {
@@ -295,7 +295,7 @@ impl Rule<'_> {
             Some(target) if target.starts_with('/') => {
                 self.change(&target, ends, around, conditions, route, routes);
             }
-            _ => self.refuse(around, "its target is not known", routes),
+            _ => self.refuse(around, "its target is not known", conditions, routes),
         }
     }
 
@@ -316,7 +316,12 @@ impl Rule<'_> {
         };
         let is_known = matches!(status, 301 | 302 | 303 | 307 | 308);
         if !is_known || !conditions.missing.is_empty() || conditions.exists {
-            return self.refuse(around, "its status, or a condition about a file", routes);
+            return self.refuse(
+                around,
+                "its status, or a condition about a file",
+                conditions,
+                routes,
+            );
         }
         let is_whole =
             matches!(self.directive.word(), "^(.*)$" | "^/(.*)$" | "^/?(.*)$" | "(.*)" | "^(.*)");
@@ -365,7 +370,12 @@ impl Rule<'_> {
         let target =
             if ends || around.folder.is_some() { format!("{DONE}{target}") } else { target };
         if conditions.exists {
-            return self.refuse(around, "a condition about a file that is there", routes);
+            return self.refuse(
+                around,
+                "a condition about a file that is there",
+                conditions,
+                routes,
+            );
         }
         match &conditions.missing[..] {
             [] => route.set("rewrite", target),
@@ -375,7 +385,12 @@ impl Rule<'_> {
                     names.push("$path/".to_owned());
                 }
                 if !missing.contains(&Missing::File) {
-                    return self.refuse(around, "a condition about folders alone", routes);
+                    return self.refuse(
+                        around,
+                        "a condition about folders alone",
+                        conditions,
+                        routes,
+                    );
                 }
                 names.push(target);
                 route.set_list("try_files", names);
@@ -428,14 +443,24 @@ impl Rule<'_> {
         }
     }
 
-    /// Refuses the paths that the rule may be for.
-    fn refuse(&self, around: Around<'_>, why: &str, routes: &mut Vec<Section>) {
+    /// Refuses the requests that the rule may be for.
+    fn refuse(
+        &self,
+        around: Around<'_>,
+        why: &str,
+        conditions: &Conditions,
+        routes: &mut Vec<Section>,
+    ) {
         let mut route = Section::new("site.route");
         let text = format!("{}: {why}; its requests are refused", self.directive.text());
         route.left_out(&self.directive.place, text);
-        let all = Conditions::default();
-        match self.expression(around, &all) {
-            Some(expression) => route.set("match", expression),
+        match self.expression(around, conditions) {
+            Some(expression) => {
+                route.set("match", expression);
+                for (name, value) in &conditions.fields {
+                    route.add_in("header", name, value.clone());
+                }
+            }
             None => {
                 if let Some(folder) = around.folder.filter(|folder| !folder.is_empty()) {
                     route.set("prefix", folder);

@@ -3,7 +3,7 @@
 use sendoff_convert_document::Directive;
 
 use super::areas::{self, Area};
-use super::mapping::Mapping;
+use super::mapping::{Mapping, Proxied};
 
 /// A section with its paths.
 #[derive(Debug, Clone)]
@@ -107,11 +107,13 @@ fn section_area(section: &Directive, mapping: &Mapping) -> Option<(Area, Kind, O
         "<location" if !is_expression => (areas::location(text), Kind::Location, None),
         "<location" | "<locationmatch" => (areas::matching(text), Kind::Location, None),
         "<proxy" | "<proxymatch" => {
-            let proxied: Vec<Area> =
-                mapping.elsewhere.iter().map(|path| areas::beneath(path)).collect();
-            let may = match proxied.is_empty() || text.starts_with("balancer://") {
-                true => return None,
-                false => Area::either(&proxied),
+            let may = match &mapping.proxied {
+                Proxied::Paths(paths) if paths.is_empty() => return None,
+                Proxied::Paths(paths) => {
+                    let all: Vec<Area> = paths.iter().map(|path| areas::beneath(path)).collect();
+                    Area::either(&all)
+                }
+                Proxied::Any => Area::unknown(),
             };
             let area = match text {
                 "*" => may,

@@ -4,7 +4,7 @@ use sendoff_convert_document::{Directive, Document, Place, Section, Unreadable};
 
 use super::areas::Area;
 use super::listen::{self, Address};
-use super::mapping::{Mapped, Mapping};
+use super::mapping::{Mapped, Mapping, Proxied};
 use super::sections::{self, Kind, Part};
 use super::tree::Tree;
 use super::{access, fields, keys, options, php, proxy, redirect, rewrite};
@@ -130,7 +130,7 @@ fn site(tree: &Tree, host: Option<&Directive>, document: &mut Document) -> Resul
 }
 
 impl Site<'_> {
-    /// The directives of this name outside of sections, those of the host behind the others.
+    /// The directives of this name outside of sections: of the server, then of the host.
     fn named<'s>(&'s self, name: &'s str) -> impl DoubleEndedIterator<Item = &'s Directive> {
         self.main.iter().chain(self.host.unwrap_or_default()).filter(move |one| one.name == name)
     }
@@ -205,6 +205,23 @@ impl Site<'_> {
         [vec![site], routes].concat()
     }
 
+    /// True if a `ProxyPassMatch`, or a rule with `[P]`, passes requests on.
+    fn passes_by_expression(&self) -> bool {
+        fn any(block: &[Directive]) -> bool {
+            block.iter().any(|one| {
+                let is_rule = one.name == "rewriterule"
+                    && one
+                        .words
+                        .get(2)
+                        .is_some_and(|flags| flags.to_ascii_uppercase().contains('P'));
+                one.name == "proxypassmatch" || is_rule || any(one.inner())
+            })
+        }
+        let own = self.main.iter().filter(|one| one.name != "<virtualhost");
+        any(self.host.unwrap_or_default())
+            || own.into_iter().any(|one| any(std::slice::from_ref(one)))
+    }
+
     /// The folders behind the paths of the site.
     fn mapping(
         &self,
@@ -214,8 +231,12 @@ impl Site<'_> {
     ) -> Mapping {
         let root = self.named("documentroot").next_back().map(|root| root.word().to_owned());
         let proxied = passed.iter().filter(|one| one.target.is_some());
-        let elsewhere = proxied.map(|one| one.path.clone()).collect();
-        let mut mapping = Mapping { root, aliases: Vec::new(), elsewhere };
+        let elsewhere: Vec<String> = proxied.map(|one| one.path.clone()).collect();
+        let proxied = match self.passes_by_expression() {
+            true => Proxied::Any,
+            false => Proxied::Paths(elsewhere.clone()),
+        };
+        let mut mapping = Mapping { root, aliases: Vec::new(), elsewhere, proxied };
         // What an exception of ProxyPass leaves to files is in no folder for sections: their rules
         // hold for all paths then.
         if passed.iter().any(|one| one.target.is_none()) {
@@ -255,7 +276,7 @@ impl Site<'_> {
         mapping
     }
 
-    /// The certificate, and those of clients.
+    /// The certificate, and the issuers of clients' certificates.
     fn tls(&self, site: &mut Section, routes: &mut Vec<Section>) {
         if !self.has_tls {
             return;

@@ -5,7 +5,7 @@ use sendoff_convert_document::expression::{matches, mistake, without_groups};
 
 use super::rewrite::{Around, flags};
 
-/// What the conditions of a rule say.
+/// The conditions of a rule.
 #[derive(Debug, Default)]
 pub(super) struct Conditions {
     /// Look-aheads for the path.

@@ -132,6 +132,35 @@ fn applications() {
 }
 
 #[test]
+fn sections_of_applications_hold() {
+    let section = "<Proxy *>\nRequire ip 10.0.0.0/8\n</Proxy>\n";
+    has(
+        &format!("{section}ProxyPass /a http://h:1/"),
+        "match = '^/a(?:/|\\z)'\nallow_from = \"10.0.0.0/8\"",
+    );
+    has(
+        &format!("{section}ProxyPass /a/x !\nProxyPass /a http://h:1/"),
+        "match = '^/a(?:/|\\z)'\nallow_from = \"10.0.0.0/8\"",
+    );
+    has(
+        &format!("{section}ProxyPassMatch ^/a/(.*)$ http://h:1/$1"),
+        "[[site.route]]\nallow_from = \"10.0.0.0/8\"",
+    );
+    has(
+        "<Proxy balancer://c>\nBalancerMember http://a:1\nRequire local\n</Proxy>\nProxyPass /a balancer://c/",
+        "match = '^/a(?:/|\\z)'\nallow_from = [\"127.0.0.0/8\", \"::1\"]",
+    );
+}
+
+#[test]
+fn a_rule_that_is_not_known_refuses_its_requests_only() {
+    has(
+        "RewriteEngine on\nRewriteCond %{HTTP_HOST} ^www\\.(.+)$\nRewriteRule ^(.*)$ https://%1$1 [R,L]",
+        "header = { Host = '(?:^www\\.(.+)$)' }\ndeny = true",
+    );
+}
+
+#[test]
 fn mistakes_have_a_place() {
     for (text, line, says) in [
         ("ServerAdmin a\n", None, "no <VirtualHost>"),

@@ -48,7 +48,7 @@ pub(super) struct Scope<'d> {
     pub(super) prefix: Option<String>,
     /// The beginnings that blocks of `handle_path` around have taken off the path.
     pub(super) stripped: String,
-    /// True if the path may differ from the one that the client has sent.
+    /// True if the path may differ from the client's.
     pub(super) is_rewritten: bool,
 }
 
@@ -101,7 +101,7 @@ impl<'b> Builder<'b> {
         self.marks
     }
 
-    /// Converts a block, in Caddy's order or in that of the file.
+    /// Converts a block, in Caddy's order or in the order of the file.
     pub(super) fn block(
         &mut self,
         block: &[Directive],

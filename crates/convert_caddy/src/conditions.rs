@@ -184,7 +184,7 @@ impl Requests {
             }
         }
         if self.alternatives.len().saturating_mul(other.alternatives.len()) > MAX_ALTERNATIVES {
-            // The requests of the first are more than those of both.
+            // The first alone matches more requests than both together.
             let place = both.unknown.take().map(|(place, _)| place);
             if let Some(place) = place {
                 both.refuse(&place, "these are too many combinations");

@@ -87,7 +87,7 @@ impl Order {
     }
 }
 
-/// What the order of a directive depends on.
+/// The properties by which directives are ordered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Rank {
     /// The place of its name.

@@ -204,7 +204,7 @@ fn deeper(name: &str) -> Option<Section> {
     Some(route)
 }
 
-/// The folder of a block: its own, or that of the first block in it.
+/// The folder of a block: its own, or the folder of the first block in it.
 fn root(block: &[Directive]) -> Option<String> {
     let own =
         block.iter().filter(|directive| directive.name == "root").find_map(|root| {

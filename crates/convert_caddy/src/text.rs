@@ -2,12 +2,12 @@
 
 use super::conditions::Requests;
 
-/// What placeholders of a directive stand for.
+/// The meaning of the placeholders of a directive.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Around<'a> {
     /// The text for the path.
     pub(super) path: &'a str,
-    /// True if the path may differ from the one that the client has sent.
+    /// True if the path may differ from the client's.
     pub(super) is_rewritten: bool,
     pub(super) requests: &'a Requests,
 }
