@@ -2,6 +2,7 @@
 
 use std::future::Future;
 use std::net::SocketAddr;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use bytes::{Buf, Bytes, BytesMut};
@@ -81,8 +82,28 @@ impl Http3 {
     /// # Errors
     /// The reason why there is no complete response.
     pub fn try_ask(&mut self, request: &Request) -> Result<Response, Broken> {
-        let asked = ask(self.requests.clone(), request.clone(), usize::MAX);
-        within_limit(&self.runtime, asked)
+        within_limit(&self.runtime, ask(self.requests.clone(), request.clone(), to_the_end))
+    }
+
+    /// As [`try_ask`](Self::try_ask), with something that is done once this many bytes of the body
+    /// have come. No packet is received meanwhile.
+    ///
+    /// # Errors
+    /// The reason why there is no complete response.
+    pub fn try_ask_with_pause(
+        &mut self,
+        request: &Request,
+        bytes: usize,
+        pause: impl FnOnce(),
+    ) -> Result<Response, Broken> {
+        let mut pause = Some(pause);
+        let at = |read: usize| {
+            if read >= bytes {
+                pause.take().into_iter().for_each(|pause| pause());
+            }
+            ControlFlow::Continue(())
+        };
+        within_limit(&self.runtime, ask(self.requests.clone(), request.clone(), at))
     }
 
     /// Sends a POST with trailers, which the server may refuse.
@@ -99,7 +120,7 @@ impl Http3 {
             (http::HeaderName::from_static(name), http::HeaderValue::from_str(value).unwrap())
         });
         let request = Request::post(target, "text/plain", body);
-        let asked = ask_with(self.requests.clone(), request, fields.collect(), usize::MAX);
+        let asked = ask_with(self.requests.clone(), request, fields.collect(), to_the_end);
         within_limit(&self.runtime, asked)
     }
 
@@ -108,7 +129,9 @@ impl Http3 {
     /// # Panics
     /// If the response is shorter.
     pub fn leave_after(&mut self, request: &Request, bytes: usize) {
-        let asked = ask(self.requests.clone(), request.clone(), bytes);
+        let at =
+            |read| if read >= bytes { ControlFlow::Break(()) } else { ControlFlow::Continue(()) };
+        let asked = ask(self.requests.clone(), request.clone(), at);
         let read = within_limit(&self.runtime, asked).expect("the beginning of a response");
         assert!(read.body.len() >= bytes, "only {} bytes", read.body.len());
     }
@@ -122,7 +145,7 @@ impl Http3 {
         within_limit(&self.runtime, async {
             let mut open = JoinSet::new();
             for (number, request) in requests.iter().enumerate() {
-                let asked = ask(self.requests.clone(), request.clone(), usize::MAX);
+                let asked = ask(self.requests.clone(), request.clone(), to_the_end);
                 open.spawn(async move { (number, asked.await) });
             }
             let mut all = open.join_all().await;
@@ -276,15 +299,24 @@ fn within_limit<T>(runtime: &Runtime, what: impl Future<Output = T>) -> T {
     runtime.block_on(async { timeout(LIMIT, what).await.expect("the server hangs") })
 }
 
-async fn ask(requests: Requests, request: Request, most: usize) -> Result<Response, Broken> {
-    ask_with(requests, request, HeaderMap::new(), most).await
+fn to_the_end(_read: usize) -> ControlFlow<()> {
+    ControlFlow::Continue(())
+}
+
+/// `at` is called with the number of bytes of the body so far, and may leave the response.
+async fn ask(
+    requests: Requests,
+    request: Request,
+    at: impl FnMut(usize) -> ControlFlow<()>,
+) -> Result<Response, Broken> {
+    ask_with(requests, request, HeaderMap::new(), at).await
 }
 
 async fn ask_with(
     mut requests: Requests,
     request: Request,
     trailers: HeaderMap,
-    most: usize,
+    mut at: impl FnMut(usize) -> ControlFlow<()>,
 ) -> Result<Response, Broken> {
     let mut stream = requests.send_request(head_of(&request)).await.map_err(|_| Broken::Closed)?;
     if let Some(body) = request.body() {
@@ -300,7 +332,7 @@ async fn ask_with(
     head.version = "HTTP/3".to_owned();
     let mut response = Response { head, ..Response::empty() };
     loop {
-        if response.body.len() >= most {
+        if at(response.body.len()).is_break() {
             // The drop of the stream asks the server to stop.
             return Ok(response);
         }

@@ -1,6 +1,8 @@
 //! One client's connection: its packets and timers, its streams, and its end in order.
 
+use std::cell::RefCell;
 use std::collections::VecDeque;
+use std::convert::Infallible;
 use std::future::poll_fn;
 use std::io;
 use std::pin::{Pin, pin};
@@ -327,13 +329,16 @@ struct Connection<S> {
     /// The server's control stream; `None` if the client allows no stream, which ends the
     /// connection.
     control: Option<StreamId>,
+    /// Bytes for the control stream. Windows that responses have filled keep them waiting.
+    untold: RefCell<VecDeque<Bytes>>,
 }
 
 impl<S: Service + 'static> Connection<S> {
     fn new(quic: &Rc<Quic>, streams: &Rc<Streams<S>>) -> Self {
         let (quic, streams) = (Rc::clone(quic), Rc::clone(streams));
         let control = quic.open();
-        let connection = Self { quic, streams, opened: Rc::default(), control };
+        let (opened, untold) = (Rc::default(), RefCell::default());
+        let connection = Self { quic, streams, opened, control, untold };
         let mut settings = BytesMut::new();
         frame::control_stream(&mut settings);
         frame::settings(Limits::default().head as u64, true, &mut settings);
@@ -341,14 +346,35 @@ impl<S: Service + 'static> Connection<S> {
         connection
     }
 
-    /// Writes to the server's control stream.
+    /// Writes to the server's control stream, in [`serve`](Self::serve) if its window is full.
     fn tell(&self, bytes: Bytes) {
-        let mut parts = VecDeque::from([bytes]);
-        let told = self.control.map(|id| self.quic.write(id, &mut parts));
-        // RFC 9114 §6.2: clients allow at least 3 streams with 1,024 bytes each.
-        if !matches!(told, Some(Ok(()))) || !parts.is_empty() {
-            self.quic.close(Code::CLOSED_CRITICAL_STREAM.0, "no room for the control stream");
+        self.untold.borrow_mut().push_back(bytes);
+        self.write_control();
+    }
+
+    /// Writes as much to the control stream as the windows take.
+    fn write_control(&self) {
+        let mut untold = self.untold.borrow_mut();
+        let told = self.control.map(|id| self.quic.write(id, &mut untold));
+        // Clients allow at least three streams, and stop none of these (RFC 9114 §6.2, §6.2.1).
+        if !matches!(told, Some(Ok(()))) {
+            untold.clear();
+            self.quic.close(Code::CLOSED_CRITICAL_STREAM.0, "no control stream");
         }
+    }
+
+    /// Writes to the control stream whenever it takes bytes.
+    async fn tell_all(&self) -> Infallible {
+        poll_fn(|cx| {
+            if !self.untold.borrow().is_empty() {
+                self.write_control();
+            }
+            if let (Some(id), false) = (self.control, self.untold.borrow().is_empty()) {
+                self.quic.wait_writable(id, cx);
+            }
+            Poll::Pending
+        })
+        .await
     }
 
     fn go_away(&self, id: u64) {
@@ -368,6 +394,7 @@ impl<S: Service + 'static> Connection<S> {
                 biased;
                 happened = driver.next() => TaskEvent::Happened(happened),
                 event = self.end(stage, &mut past, stops.as_mut()) => event,
+                never = self.tell_all() => match never {},
             };
             match event {
                 TaskEvent::Happened(Happened::Opened(Dir::Uni)) => self.accept_unidirectional(),

@@ -245,6 +245,41 @@ fn the_stop_lets_responses_end() {
     assert!(ended.contains("closed by peer"), "{ended}");
 }
 
+/// While a client takes nothing, its response has filled all windows, and GOAWAY has to wait.
+#[test]
+fn large_responses_outlive_the_stop_and_the_upgrade() {
+    let body = pattern(1, 20 * MB);
+    for (target, command) in
+        [("/large", "stop"), ("/large", "upgrade"), ("/file.php", "stop"), ("/file.php", "upgrade")]
+    {
+        let site = site();
+        let server = serve(&site);
+        let addr = server.addr();
+        let mut new = None;
+        let mut client = connect(&server);
+        let asked = client.try_ask_with_pause(&Request::get(target), MB, || {
+            if command == "upgrade" {
+                let said = server.command(&["upgrade"]).unwrap();
+                let words = said.strip_prefix("upgraded: process ").unwrap();
+                new = Some(words.split(' ').next().unwrap().parse().unwrap());
+            } else {
+                server.signal(Signal::TERM);
+                let is_told = || std::net::TcpStream::connect(addr).is_err();
+                assert!(wait::until(LIMIT, is_told), "it still listens");
+            }
+        });
+        let response = asked.unwrap_or_else(|broken| panic!("{command} {target}: {broken:?}"));
+        assert!(response.expect(200) == body, "{command} {target}: other bytes");
+        drop(client);
+        if let Some(new) = new {
+            processes::signal(new, Signal::TERM);
+            assert!(wait::until(LIMIT, || !processes::runs(new)));
+        }
+        let (status, log) = server.await_end();
+        assert!(status.success() && !log.contains("panicked"), "{log}");
+    }
+}
+
 #[test]
 fn a_stop_tells_clients_whose_responses_it_cuts() {
     let site = site();
