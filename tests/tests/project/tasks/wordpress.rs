@@ -9,6 +9,8 @@ pub(super) const TASKS: &[Shown] = &[
     ("Run WordPress multisite in subdomains", subdomains),
     ("Run WordPress multisite in folders", folders),
     ("Cache pages of WordPress", cache),
+    ("Use the plugin LiteSpeed Cache", plugin),
+    ("Put a cart into a kept page (ESI)", cart),
     ("Purge pages from the cache", purge),
     ("Protect the login of WordPress", login),
 ];
@@ -73,6 +75,44 @@ fn cache(machine: Machine) {
     assert_eq!(cookie("_ga=1"), page);
     assert_ne!(cookie("wordpress_logged_in_x=ada"), page);
     assert_ne!(cookie("woocommerce_items_in_cart=1"), page);
+}
+
+/// Pages in the words of the plugin; `/edit` is a change after which the page is made anew.
+fn plugin(machine: Machine) {
+    let script = "<?php
+        if (str_starts_with($_SERVER['REQUEST_URI'], '/edit')) header('X-LiteSpeed-Purge: tag=post1');
+        else { header('X-LiteSpeed-Cache-Control: public,max-age=600'); header('X-LiteSpeed-Tag: post1'); }
+        echo uniqid();";
+    machine.write("/var/www/wordpress/index.php", script);
+    let run = machine.start();
+    let page = kept(&run);
+    let response = run.get(PAGE);
+    assert_eq!(response.text(), page);
+    assert_eq!(response.header("X-LiteSpeed-Tag"), None);
+    run.text("http://example.org/edit/");
+    assert_ne!(kept(&run), page);
+}
+
+fn cart(machine: Machine) {
+    let page = "<?php
+        header('Surrogate-Control: content=\"ESI/1.0\"'); header('Cache-Control: max-age=600');
+        echo uniqid(); ?>,<esi:include src=\"/cart.php\" onerror=\"continue\"/>";
+    machine.write("/var/www/wordpress/index.php", page);
+    let cart = "<?php header('Cache-Control: private, no-cache'); echo $_COOKIE['name'] ?? 'a guest', ' ', uniqid();";
+    machine.write("/var/www/wordpress/cart.php", cart);
+    let run = machine.start();
+    let ask = |cookie: &'static str| {
+        let page = run.ask(PAGE, move |request| request.header("Cookie", cookie)).text();
+        let (made, cart) = page.split_once(',').unwrap();
+        (made.to_owned(), cart.to_owned())
+    };
+    let (made, cart) = wait::for_some("a kept page", || {
+        let (first, second) = (ask("name=Ada"), ask("name=Ada"));
+        (first.0 == second.0 && first.1 != second.1).then_some(second)
+    });
+    assert!(cart.starts_with("Ada "), "{cart}");
+    let other = ask("name=Bob");
+    assert!(other.0 == made && other.1.starts_with("Bob "), "{other:?}");
 }
 
 fn purge(machine: Machine) {
