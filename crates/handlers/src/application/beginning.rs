@@ -20,7 +20,7 @@ use crate::application::exchange::UpstreamExchange;
 use crate::application::failure::ApplicationFailure;
 use crate::cached::may_purge;
 use crate::context::Context;
-use crate::response::zero_copy;
+use sendoff_zero_copy as zero_copy;
 
 /// Maximum number of explanations kept before the header block; further ones are dropped.
 const MAX_EARLY_EXPLANATIONS: usize = 1000;

@@ -17,8 +17,8 @@ use tokio::time::Instant;
 
 use crate::application::exchange::UpstreamExchange;
 use crate::context::Context;
-use crate::response::zero_copy::{self, ZeroCopy};
 use sendoff_delivery_stats::patience::Patience;
+use sendoff_zero_copy::{self as zero_copy, ZeroCopy};
 
 /// The state of a body when the relay begins.
 pub(crate) struct RelayedBody {

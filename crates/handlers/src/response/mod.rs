@@ -1,7 +1,7 @@
 //! Instructions to the server in an application's response: [`pass_on`] reads and follows them.
 //!
 //! A response may name a file ([`named`]), parts of files ([`sendfile2`]), other URLs ([`reproxy`])
-//! or files within its body ([`zero_copy`]), redirect the request to a location of the server
+//! or files within its body (the crate `zero_copy`), redirect the request to a location of the server
 //! ([`internal_redirect`]), and limit the rate of its body ([`companions`], [`rate_limit`]).
 
 mod companions;
@@ -12,4 +12,3 @@ pub(crate) mod rate_limit;
 mod reproxy;
 mod requirements;
 mod sendfile2;
-pub(crate) mod zero_copy;

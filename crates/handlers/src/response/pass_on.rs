@@ -38,7 +38,7 @@ use crate::response::rate_limit::Paced;
 use crate::response::reproxy;
 use crate::response::requirements::{NotMet, check};
 use crate::response::sendfile2;
-use crate::response::zero_copy::{self, ZeroCopy};
+use sendoff_zero_copy::{self as zero_copy, ZeroCopy};
 
 /// The source of a response's body.
 enum BodySource {

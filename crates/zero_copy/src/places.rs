@@ -6,7 +6,7 @@ use bytes::Bytes;
 use sendoff_delivery::segment::Segment;
 use sendoff_site::sendable::{ByPath, Denied};
 
-use crate::response::zero_copy::part::{MAX_NAME, broken, take};
+use crate::part::{MAX_NAME, broken, take};
 
 /// The positions of file names in a body.
 #[derive(Debug)]
@@ -75,8 +75,8 @@ impl Places {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::response::zero_copy::ZeroCopy;
-    use crate::response::zero_copy::sample::site;
+    use crate::ZeroCopy;
+    use crate::sample::site;
     use sendoff_message::response::CgiHead;
 
     fn head(block: &str) -> CgiHead {

@@ -12,7 +12,7 @@ use bytes::Bytes;
 use sendoff_delivery::segment::Segment;
 use sendoff_site::sendable::{ByPath, Denied};
 
-use crate::response::zero_copy::part::{MAX_NAME, broken, take};
+use crate::part::{MAX_NAME, broken, take};
 
 /// The longest line before a chunk, in bytes: a size, an extension and two offsets.
 const MAX_LINE: usize = 80;
@@ -196,7 +196,7 @@ fn file(files: &impl ByPath, name: &[u8], range: Range) -> Result<Option<Segment
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::response::zero_copy::sample::site;
+    use crate::sample::site;
     use sendoff_site::sendable::Sendable;
 
     fn read(sendable: &Sendable, body: &[u8], piece: usize) -> Result<(String, bool), u16> {

@@ -18,11 +18,14 @@ use chunks::Chunks;
 use places::Places;
 
 /// The field, in lower case.
-pub(crate) const FIELD: &str = "x-zerocopy";
+pub const FIELD: &str = "x-zerocopy";
 
 /// The positions of file names in a body.
 #[derive(Debug)]
-pub(crate) enum ZeroCopy {
+pub struct ZeroCopy(Names);
+
+#[derive(Debug)]
+enum Names {
     /// The head lists them.
     Places(Places),
     /// The body marks them, chunk by chunk.
@@ -30,24 +33,29 @@ pub(crate) enum ZeroCopy {
 }
 
 impl ZeroCopy {
-    /// The announcement in a head, if it has the field. The error says that the value is invalid.
-    pub(crate) fn announced(head: &CgiHead) -> Option<Result<Self, &'static str>> {
+    /// The announcement in a head, if it has the field; an error for an invalid value.
+    pub fn announced(head: &CgiHead) -> Option<Result<Self, &'static str>> {
         head.values(FIELD.as_bytes()).next().map(|value| match value {
-            value if value.eq_ignore_ascii_case(b"chunked") => Ok(Self::Chunks(Chunks::default())),
-            value => Places::parse(value).map(Self::Places),
+            value if value.eq_ignore_ascii_case(b"chunked") => {
+                Ok(Self(Names::Chunks(Chunks::default())))
+            }
+            value => Places::parse(value).map(|places| Self(Names::Places(places))),
         })
     }
 
     /// Consumes bytes of the body and returns the next segment: plain bytes, or the file that they
     /// name. `None` when `data` is used up; it may have ended inside a name.
-    pub(crate) fn next(
+    ///
+    /// # Errors
+    /// The body breaks the syntax, or names a file that may not be sent.
+    pub fn next(
         &mut self,
         data: &mut Bytes,
         files: &impl ByPath,
     ) -> Result<Option<Segment>, Denied> {
-        match self {
-            Self::Places(places) => places.next(data, files),
-            Self::Chunks(chunks) => chunks.next(data, files),
+        match &mut self.0 {
+            Names::Places(places) => places.next(data, files),
+            Names::Chunks(chunks) => chunks.next(data, files),
         }
     }
 
@@ -55,24 +63,26 @@ impl ZeroCopy {
     ///
     /// # Errors
     /// A file name should be among the bytes.
-    pub(crate) fn skip(&mut self, len: u64) -> Result<(), Denied> {
-        match self {
-            Self::Places(places) => places.skip(len),
-            Self::Chunks(chunks) => chunks.skip(len),
+    pub fn skip(&mut self, len: u64) -> Result<(), Denied> {
+        match &mut self.0 {
+            Names::Places(places) => places.skip(len),
+            Names::Chunks(chunks) => chunks.skip(len),
         }
     }
 
     /// True if everything that was announced has arrived.
-    pub(crate) fn is_complete(&self) -> bool {
-        match self {
-            Self::Places(places) => places.names.is_empty(),
-            Self::Chunks(chunks) => chunks.is_complete(),
+    #[must_use]
+    pub fn is_complete(&self) -> bool {
+        match &self.0 {
+            Names::Places(places) => places.names.is_empty(),
+            Names::Chunks(chunks) => chunks.is_complete(),
         }
     }
 }
 
 /// The remark of `sendoff explain` about a segment.
-pub(crate) fn remark(segment: &Segment) -> Remark {
+#[must_use]
+pub fn remark(segment: &Segment) -> Remark {
     let (how, what) = match segment {
         Segment::Bytes(_) => ("bytes", "between names of X-ZeroCopy, or a small file"),
         Segment::File(_) => ("file", "named in the body (X-ZeroCopy)"),
