@@ -71,12 +71,7 @@ pub(super) fn keys(
     }
     let mut pool = Section::new("pool");
     let address = handlers.iter().find_map(|(_, handler)| address(handler));
-    let from_address = address.as_ref().map(|address| {
-        let file = address.rsplit('/').next().unwrap_or_default().trim_end_matches(".sock");
-        file.chars()
-            .map(|c| if c.is_ascii_alphanumeric() || "-_.".contains(c) { c } else { '-' })
-            .collect()
-    });
+    let from_address = address.as_deref().map(sendoff_convert_document::pool::name_of);
     settings(parts, &mut pool, site);
     let own: String = match (pool.is_empty(), from_address) {
         (true, Some(name)) => name,

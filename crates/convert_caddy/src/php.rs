@@ -30,7 +30,11 @@ impl Builder<'_> {
             }
         }
         if scope.root.is_none() || scope.root != self.root || scope.prefix.is_some() {
-            self.refuse(step, scope, "its scripts are in another folder than those of the site");
+            self.refuse(
+                step,
+                scope,
+                "its scripts are in another folder than the scripts of the site",
+            );
             return step.answers();
         }
         let Some(base) = self.base(scope) else {
@@ -107,15 +111,7 @@ impl Builder<'_> {
     /// The pool of the site, in place of php-fpm.
     fn pool(&mut self, step: &Step<'_>) {
         let address = step.word();
-        let name: String = address
-            .trim_start_matches("unix/")
-            .rsplit('/')
-            .next()
-            .unwrap_or_default()
-            .trim_end_matches(".sock")
-            .chars()
-            .map(|c| if c.is_ascii_alphanumeric() || "-_.".contains(c) { c } else { '-' })
-            .collect();
+        let name = sendoff_convert_document::pool::name_of(address.trim_start_matches("unix/"));
         let name = if name.is_empty() { "php".to_owned() } else { name };
         if let [own] = &self.site.texts("pool")[..]
             && *own != name

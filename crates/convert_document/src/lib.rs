@@ -11,6 +11,7 @@ pub mod expression;
 pub mod host;
 mod one_file;
 mod place;
+pub mod pool;
 pub mod sources;
 
 use std::fmt::{self, Display};

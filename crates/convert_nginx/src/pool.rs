@@ -22,15 +22,7 @@ pub(super) fn pool(
             site.left_out(&location.place, text);
         }
     }
-    let name: String = address
-        .trim_start_matches("unix:")
-        .rsplit('/')
-        .next()
-        .unwrap_or_default()
-        .trim_end_matches(".sock")
-        .chars()
-        .map(|c| if c.is_ascii_alphanumeric() || "-_.".contains(c) { c } else { '-' })
-        .collect();
+    let name = sendoff_convert_document::pool::name_of(address.trim_start_matches("unix:"));
     let mut section = Section::new("pool");
     section.comment(format!(
         "In place of php-fpm at {address}: its user and its settings are in its file in pool.d."
