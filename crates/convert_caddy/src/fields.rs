@@ -86,7 +86,7 @@ impl Builder<'_> {
             match option.name.as_str() {
                 "minimum_length" => least = option.word().parse().unwrap_or(MIN_LENGTH).max(0),
                 name if CODINGS.contains(&name) => {}
-                _ => option.left_out(&mut self.site, "its types are those of compress_types"),
+                _ => option.left_out(&mut self.site, "compress_types decides about the types"),
             }
         }
         let named: Vec<String> = match named.is_empty() {

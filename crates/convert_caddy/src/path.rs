@@ -8,9 +8,7 @@ use sendoff_convert_document::expression::{mistake, quote};
 /// It cannot be expressed; the reason.
 pub(super) fn pattern(text: &str) -> Result<String, String> {
     if text.contains(['%', '{', '\\']) || !text.is_ascii() {
-        return Err(format!(
-            "{text} has escapes, placeholders or other letters than those of ASCII"
-        ));
+        return Err(format!("{text} has escapes, placeholders or letters outside of ASCII"));
     }
     if text.contains("//") {
         return Err(format!("{text} has two slashes, which a path of a route never has"));
