@@ -24,7 +24,6 @@ use peers::{Apache, Kept, Lighttpd, Nginx, Peer, Proxied, Sendoff};
 use peers::{delivery_modes, responder_modes};
 use site::{Account, KEPT, PROXIED, Site, THESIS_C, THESIS_PHP, WORKLOADS, Workload};
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -143,12 +142,7 @@ impl Options {
 
     /// Every known server, in the order of the report; the first is the reference.
     fn peers(&self) -> Result<Vec<Box<dyn Peer>>> {
-        let binary = match &self.sendoff {
-            Some(path) => path.clone(),
-            None => std::env::current_exe()?.with_file_name("sendoff"),
-        };
-        let sendoff =
-            Sendoff { name: report::SENDOFF, binary, extra_args: self.sendoff_arg.clone() };
+        let sendoff = Sendoff::at(self.sendoff.as_deref(), self.sendoff_arg.clone())?;
         let all: Vec<Box<dyn Peer>> = match self.thesis {
             None if self.proxy => vec![
                 Box::new(Proxied::Nginx),
@@ -218,9 +212,7 @@ fn run(options: &Options) -> Result<bool> {
     if let Some(count) = options.cpus {
         restrict_cpus(count)?;
     }
-    let dir = tempfile::Builder::new().prefix("sendoff-bench.").tempdir()?;
-    // The servers' workers may run as another user and must be able to reach the site.
-    fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755))?;
+    let dir = site::temporary_folder("sendoff-bench.")?;
     let site = Site::create(dir.path(), Account::for_servers()?, &workloads)?;
 
     let mut versions = Vec::new();

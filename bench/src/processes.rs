@@ -1,15 +1,14 @@
 //! The state of processes beside their CPU time: memory, temporary files, processes that wait.
 
-use crate::cpu;
-use anyhow::Result;
+use crate::cpu::Process;
 use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 
 /// Memory of all processes in KB, with shared pages divided among them.
-pub(crate) fn memory_kb(roots: &[u32]) -> Result<i64> {
+pub(crate) fn memory_kb(processes: &[Process]) -> i64 {
     let mut sum = 0;
-    for process in cpu::tree(roots)? {
+    for process in processes {
         // A process may end meanwhile.
         let text = fs::read_to_string(format!("/proc/{}/smaps_rollup", process.pid));
         let text = text.unwrap_or_default();
@@ -17,13 +16,13 @@ pub(crate) fn memory_kb(roots: &[u32]) -> Result<i64> {
             text.lines().find_map(|line| line.strip_prefix("Pss:")?.split_whitespace().next());
         sum += pss.and_then(|kb| kb.parse::<i64>().ok()).unwrap_or(0);
     }
-    Ok(sum)
+    sum
 }
 
 /// Size of the temporary files that the processes have open, each counted once.
-pub(crate) fn temporary_bytes(roots: &[u32]) -> Result<u64> {
+pub(crate) fn temporary_bytes(processes: &[Process]) -> u64 {
     let mut sizes = BTreeMap::new();
-    for process in cpu::tree(roots)? {
+    for process in processes {
         // A process may end meanwhile.
         let Ok(entries) = fs::read_dir(format!("/proc/{}/fd", process.pid)) else { continue };
         for path in entries.flatten().map(|entry| entry.path()) {
@@ -38,23 +37,23 @@ pub(crate) fn temporary_bytes(roots: &[u32]) -> Result<u64> {
             }
         }
     }
-    Ok(sizes.values().sum())
+    sizes.values().sum()
 }
 
 /// Number of processes that wait for a peer to take bytes; `None` if the kernel does not tell.
-pub(crate) fn held(roots: &[u32]) -> Result<Option<usize>> {
+pub(crate) fn held(processes: &[Process]) -> Option<usize> {
     // write, poll (Apache writes without waiting, then polls), writev, sendfile, sendto, sendmsg,
     // splice: numbers of the calls on x86-64.
     const WRITING: [&str; 7] = ["1", "7", "20", "40", "44", "46", "275"];
     if cfg!(not(target_arch = "x86_64")) {
-        return Ok(None);
+        return None;
     }
     let mut held = 0;
-    for process in cpu::tree(roots)? {
+    for process in processes {
         let Ok(call) = fs::read_to_string(format!("/proc/{}/syscall", process.pid)) else {
             continue;
         };
         held += usize::from(call.split(' ').next().is_some_and(|number| WRITING.contains(&number)));
     }
-    Ok(Some(held))
+    Some(held)
 }

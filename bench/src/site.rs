@@ -366,6 +366,14 @@ impl Account {
     }
 }
 
+/// An empty folder for servers. Their workers may run as another user and must be able to reach the
+/// site in it.
+pub(crate) fn temporary_folder(prefix: &str) -> Result<tempfile::TempDir> {
+    let dir = tempfile::Builder::new().prefix(prefix).tempdir()?;
+    fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755))?;
+    Ok(dir)
+}
+
 /// The document root.
 #[derive(Debug)]
 pub(crate) struct Site {

@@ -69,15 +69,15 @@ impl Counters {
         times: &PageTimes,
         failure: Option<String>,
     ) -> Result<Self> {
-        let used = cpu::sample(roots)? - since;
+        let (used, processes) = (cpu::sample(roots)? - since, cpu::tree(roots)?);
         #[expect(clippy::cast_precision_loss, reason = "far below 2^52 KB")]
-        let (memory, disk) = (memory_kb(roots)? as f64, temporary_bytes(roots)? as f64);
+        let (memory, disk) = (memory_kb(&processes) as f64, temporary_bytes(&processes) as f64);
         Ok(Self {
             name: name.to_owned(),
             cpu_seconds: (used.front + used.worker).as_secs_f64(),
             memory_mb: memory / 1024.0,
             disk_mb: disk / (1024.0 * 1024.0),
-            held: held(roots)?,
+            held: held(&processes),
             page_ms: times.percentile(0.5),
             slow_page_ms: times.percentile(0.99),
             failure,

@@ -6,16 +6,14 @@ mod counters;
 use crate::cpu::{self, CpuTime};
 use crate::lab::{ask, hello_site};
 use crate::peers::{Nginx, Peer, Running, Sendoff};
-use crate::report::SENDOFF;
 use crate::servers;
-use crate::site::{Account, Page, Site, Workload, text};
+use crate::site::{Account, Page, Site, Workload, temporary_folder, text};
 use crate::slow::SlowClients;
 use anyhow::{Context, Result, ensure};
 use clap::Args;
 use counters::{Counters, Live, PageTimes};
 use std::fs;
 use std::net::SocketAddr;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -50,13 +48,8 @@ pub(crate) struct Options {
 
 /// Runs until Ctrl-C.
 pub(crate) fn run(options: &Options) -> Result<bool> {
-    let binary = match &options.sendoff {
-        Some(path) => path.clone(),
-        None => std::env::current_exe()?.with_file_name("sendoff"),
-    };
-    let sendoff = Sendoff { name: SENDOFF, binary, extra_args: Vec::new() };
-    let dir = tempfile::Builder::new().prefix("sendoff-demo.").tempdir()?;
-    fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755))?;
+    let sendoff = Sendoff::at(options.sendoff.as_deref(), Vec::new())?;
+    let dir = temporary_folder("sendoff-demo.")?;
     let shown = page_site(&folder(&dir, "shown")?)?;
     let measured = measured_site(&folder(&dir, "measured")?)?;
     let mut left_out = Vec::new();

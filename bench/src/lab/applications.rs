@@ -1,6 +1,6 @@
 //! Pages of unmodified applications, as Debian packages them, and a script that only computes.
 
-use super::asking::ask;
+use super::asking::{ask, at_once};
 use super::experiment::{Figure, Value};
 use super::results::{Point, Values};
 use super::rounds::{Measurement, Setting};
@@ -13,7 +13,6 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::process::Command;
-use std::thread;
 use std::time::{Duration, Instant};
 
 const PART: &str = "pages";
@@ -134,11 +133,11 @@ fn run(setting: &Setting, contestant: &Contestant, point: &Point) -> Result<Valu
         Ok(body.len())
     };
     // The scripts are compiled before the clock starts; workers share opcache.
-    let usual = at_once(page)?.into_iter().max().context("no page")?;
+    let usual = at_once(CLIENTS, page)?.into_iter().max().context("no page")?;
     let (roots, time) = (contestant.running.roots(), setting.plan.time);
     let before = cpu::sample(&roots)?;
     let started = Instant::now();
-    let counts = at_once(|| {
+    let counts = at_once(CLIENTS, || {
         let mut done = 0;
         while done == 0 || started.elapsed() < time {
             let size = page()?;
@@ -155,13 +154,4 @@ fn run(setting: &Setting, contestant: &Contestant, point: &Point) -> Result<Valu
         ("rate".to_owned(), count / elapsed.as_secs_f64()),
         ("server_ms".to_owned(), (used.front + used.worker).as_secs_f64() * 1e3 / count),
     ]))
-}
-
-/// The results of all clients, which work at the same time.
-fn at_once<T: Send>(client: impl Fn() -> Result<T> + Sync) -> Result<Vec<T>> {
-    thread::scope(|scope| {
-        let threads: Vec<_> = (0..CLIENTS).map(|_| scope.spawn(&client)).collect();
-        let panicked = |_| Err(anyhow::anyhow!("a client panicked"));
-        threads.into_iter().map(|thread| thread.join().unwrap_or_else(panicked)).collect()
-    })
 }

@@ -5,6 +5,7 @@ use crate::site::{Page, Site, Workload};
 use anyhow::{Result, ensure};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::thread;
 use std::time::Duration;
 
 pub(crate) const MIB: usize = 1024 * 1024;
@@ -42,6 +43,18 @@ pub(crate) fn exchange(
     }
     ensure!(decoder.status() == 200, "status {}", decoder.status());
     Ok(answer)
+}
+
+/// The results of this many clients that work at the same time.
+pub(crate) fn at_once<T: Send>(
+    clients: usize,
+    work: impl Fn() -> Result<T> + Sync,
+) -> Result<Vec<T>> {
+    thread::scope(|scope| {
+        let threads: Vec<_> = (0..clients).map(|_| scope.spawn(&work)).collect();
+        let panicked = |_| Err(anyhow::anyhow!("a client panicked"));
+        threads.into_iter().map(|thread| thread.join().unwrap_or_else(panicked)).collect()
+    })
 }
 
 /// Writes the page `/hello.php`.

@@ -6,11 +6,11 @@ use super::{Folder, chosen};
 use crate::load::Persistence;
 use crate::measure::Plan;
 use crate::peers::Sendoff;
-use crate::report::{self, SENDOFF};
+use crate::report;
+use crate::site::temporary_folder;
 use anyhow::{Context, Result};
 use clap::Args;
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -57,11 +57,7 @@ impl Options {
     }
 
     fn sendoff(&self) -> Result<Sendoff> {
-        let binary = match &self.sendoff {
-            Some(path) => path.clone(),
-            None => std::env::current_exe()?.with_file_name("sendoff"),
-        };
-        Ok(Sendoff { name: SENDOFF, binary, extra_args: Vec::new() })
+        Sendoff::at(self.sendoff.as_deref(), Vec::new())
     }
 }
 
@@ -94,9 +90,7 @@ fn run_one(experiment: &dyn Experiment, options: &Options) -> Result<bool> {
         println!("{name}: all {done} points are measured (--again measures them again)");
         return Ok(true);
     }
-    let dir = tempfile::Builder::new().prefix("sendoff-lab.").tempdir()?;
-    // The servers' workers may run as another user and must be able to reach the site.
-    fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755))?;
+    let dir = temporary_folder("sendoff-lab.")?;
     let plan = options.plan()?;
     let bench = Workbench {
         effort,

@@ -5,6 +5,7 @@ use super::asking::{MIB, ask, hello_site};
 use super::experiment::{Effort, Figure};
 use super::results::{Point, Values};
 use super::rounds::{Measurement, Setting};
+use crate::cpu;
 use crate::measure::Contestant;
 use crate::processes::{held, memory_kb, temporary_bytes};
 use crate::servers::common;
@@ -74,7 +75,7 @@ fn run(setting: &Setting, contestant: &Contestant, point: &Point) -> Result<Valu
         needed / MIB as u64,
         free / MIB as u64
     );
-    let memory = memory_kb(&roots)?;
+    let memory = memory_kb(&cpu::tree(&roots)?);
     let path = download(setting.effort).path();
     let mut clients = SlowClients::of(addr, path, text(size, 'a'));
     clients.set_count(count)?;
@@ -91,14 +92,14 @@ fn run(setting: &Setting, contestant: &Contestant, point: &Point) -> Result<Valu
         thread::sleep(Duration::from_millis(10));
     }
     let clients = reader.join().map_err(|_| anyhow::anyhow!("the clients failed"))??;
-    let mut values = Values::new();
+    let (mut values, processes) = (Values::new(), cpu::tree(&roots)?);
     let mut note = |name: &str, value: f64| values.insert(name.to_owned(), value);
     #[expect(clippy::cast_precision_loss, reason = "small numbers")]
     {
         note("answered", answers.len() as f64 / f64::from(asked) * 100.0);
-        note("kb_per_client", (memory_kb(&roots)? - memory) as f64 / count as f64);
-        note("disk_mb", temporary_bytes(&roots)? as f64 / MIB as f64);
-        if let Some(held) = held(&roots)? {
+        note("kb_per_client", (memory_kb(&processes) - memory) as f64 / count as f64);
+        note("disk_mb", temporary_bytes(&processes) as f64 / MIB as f64);
+        if let Some(held) = held(&processes) {
             note("held", held as f64);
         }
     }

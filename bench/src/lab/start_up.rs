@@ -3,6 +3,7 @@
 use super::asking::{ask, hello_site};
 use super::experiment::{Effort, Experiment, Figure, Stage, Workbench};
 use super::results::{Conditions, Point, Series, Values};
+use crate::cpu;
 use crate::peers::Peer;
 use crate::processes::memory_kb;
 use crate::servers::{common, installed};
@@ -84,7 +85,7 @@ fn first_page(peer: &dyn Peer, site: &Site, dir: &std::path::Path) -> Result<Val
     ensure!(body == b"hello", "the first page is wrong");
     let elapsed = started.elapsed().as_secs_f64();
     #[expect(clippy::cast_precision_loss, reason = "far below 2^52 KB")]
-    let memory = memory_kb(&running.roots())? as f64 / 1024.0;
+    let memory = memory_kb(&cpu::tree(&running.roots())?) as f64 / 1024.0;
     Ok(Values::from([
         ("first_page_ms".to_owned(), elapsed * 1e3),
         ("memory_mb".to_owned(), memory),

@@ -1,6 +1,6 @@
 //! Uploads: request bodies that a script reads.
 
-use super::asking::exchange;
+use super::asking::{at_once, exchange};
 use super::experiment::Figure;
 use super::results::{Point, Values};
 use super::rounds::{Measurement, Setting};
@@ -8,7 +8,6 @@ use crate::cpu;
 use crate::measure::Contestant;
 use crate::servers::common;
 use anyhow::{Result, ensure};
-use std::thread;
 use std::time::{Duration, Instant};
 
 const PART: &str = "bodies";
@@ -59,14 +58,10 @@ fn run(setting: &Setting, contestant: &Contestant, point: &Point) -> Result<Valu
         }
         Ok(done)
     };
-    let counts: Vec<Result<u32>> = thread::scope(|scope| {
-        let threads: Vec<_> = (0..setting.workers).map(|_| scope.spawn(upload)).collect();
-        let panicked = |_| Err(anyhow::anyhow!("a client panicked"));
-        threads.into_iter().map(|thread| thread.join().unwrap_or_else(panicked)).collect()
-    });
+    let counts = at_once(setting.workers, upload)?;
     let elapsed = started.elapsed();
     let used = cpu::sample(&roots)? - before;
-    let count = f64::from(counts.into_iter().sum::<Result<u32>>()?);
+    let count = f64::from(counts.into_iter().sum::<u32>());
     Ok(Values::from([
         ("rate".to_owned(), count / elapsed.as_secs_f64()),
         ("server_us".to_owned(), (used.front + used.worker).as_secs_f64() * 1e6 / count),

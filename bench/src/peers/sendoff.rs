@@ -1,6 +1,7 @@
 //! Sendoff itself, started with one command.
 
 use super::{Daemon, OUTPUT_BUFFERING, Peer, Running, version_line};
+use crate::report::SENDOFF;
 use crate::site::Site;
 use anyhow::{Result, bail};
 use std::net::SocketAddr;
@@ -36,6 +37,15 @@ impl Peer for Sendoff {
 }
 
 impl Sendoff {
+    /// The program at this path, or beside this one.
+    pub(crate) fn at(binary: Option<&Path>, extra_args: Vec<String>) -> Result<Self> {
+        let binary = match binary {
+            Some(path) => path.to_owned(),
+            None => std::env::current_exe()?.with_file_name("sendoff"),
+        };
+        Ok(Self { name: SENDOFF, binary, extra_args })
+    }
+
     /// Starts it at an address of the caller's choice.
     pub(crate) fn start_at(&self, addr: SocketAddr, site: &Site, dir: &Path) -> Result<Running> {
         self.serve(addr, site, dir, &[])
