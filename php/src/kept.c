@@ -21,23 +21,25 @@ typedef struct {
 	zend_string *value;
 } setting;
 
-/* A function that returns a value of its extension if called without an argument, and sets it
- * otherwise. */
+/* A value of an extension and the functions that return it and set it. */
 typedef struct {
-	const char *name;
-	/* NULL: the extension is not loaded. */
-	zend_function *function;
+	const char *getter;
+	/* NULL: the getter sets it if it is called with an argument. */
+	const char *setter;
+	zend_function *get, *set;
+	/* Undefined if the extension is not loaded. */
 	zval value;
 } accessor;
 
 static accessor accessors[] = {
-	{.name = "mb_internal_encoding"},
-	{.name = "mb_http_output"},
-	{.name = "mb_language"},
-	{.name = "mb_substitute_character"},
-	{.name = "mb_detect_order"},
-	{.name = "mb_regex_encoding"},
-	{.name = "libxml_use_internal_errors"},
+	{.getter = "mb_internal_encoding"},
+	{.getter = "mb_http_output"},
+	{.getter = "mb_language"},
+	{.getter = "mb_substitute_character"},
+	{.getter = "mb_detect_order"},
+	{.getter = "mb_regex_encoding"},
+	{.getter = "libxml_use_internal_errors"},
+	{.getter = "libxml_get_external_entity_loader", .setter = "libxml_set_external_entity_loader"},
 };
 
 #define ACCESSORS (sizeof(accessors) / sizeof(accessors[0]))
@@ -320,15 +322,21 @@ static void restore_handlers(void)
 	EG(user_error_handler_error_reporting) = kept.error_handler_reporting;
 }
 
+static zend_function *function(const char *name)
+{
+	return zend_hash_str_find_ptr(CG(function_table), name, strlen(name));
+}
+
 static void keep_values(void)
 {
 	static bool found;
 
 	for (size_t i = 0; !found && i < ACCESSORS; i++) {
 		accessor *one = &accessors[i];
-		one->function = zend_hash_str_find_ptr(CG(function_table), one->name, strlen(one->name));
-		if (one->function) {
-			zend_call_known_function(one->function, NULL, NULL, &one->value, 0, NULL, NULL);
+		one->get = function(one->getter);
+		one->set = one->setter ? function(one->setter) : one->get;
+		if (one->get && one->set) {
+			zend_call_known_function(one->get, NULL, NULL, &one->value, 0, NULL, NULL);
 		}
 	}
 	found = true;
@@ -340,13 +348,13 @@ static void restore_values(void)
 		accessor *one = &accessors[i];
 		zval now, done;
 
-		if (!one->function || Z_ISUNDEF(one->value)) {
+		if (Z_ISUNDEF(one->value)) {
 			continue;
 		}
 		ZVAL_UNDEF(&now);
-		zend_call_known_function(one->function, NULL, NULL, &now, 0, NULL, NULL);
+		zend_call_known_function(one->get, NULL, NULL, &now, 0, NULL, NULL);
 		if (!zend_is_identical(&now, &one->value)) {
-			zend_call_known_function(one->function, NULL, NULL, &done, 1, &one->value, NULL);
+			zend_call_known_function(one->set, NULL, NULL, &done, 1, &one->value, NULL);
 			zval_ptr_dtor(&done);
 		}
 		zval_ptr_dtor(&now);

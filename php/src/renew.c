@@ -8,6 +8,8 @@
 #include "php_output.h"
 #include "php_variables.h"
 #include "rfc1867.h"
+#include "ext/json/php_json.h"
+#include "ext/pcre/php_pcre.h"
 #include "ext/session/php_session.h"
 #include "ext/standard/basic_functions.h"
 #include "ext/standard/url_scanner_ex.h"
@@ -106,6 +108,8 @@ static void forget_errors(void)
 	}
 	PG(last_error_type) = 0;
 	PG(last_error_lineno) = 0;
+	JSON_G(error_code) = PHP_JSON_ERROR_NONE;
+	PCRE_G(error_code) = PHP_PCRE_NO_ERROR;
 }
 
 static void forget_small_things(void)
