@@ -107,7 +107,8 @@ pub(crate) fn measure(
                 Ok(sample) => series[index].samples.push(Some(sample)),
                 Err(error) => {
                     series[index].samples.push(None);
-                    series[index].failures.push(format!("{error:#}"));
+                    let messages = contestant.running.last_messages();
+                    series[index].failures.push(format!("{error:#}; last messages:{messages}"));
                 }
             }
         }

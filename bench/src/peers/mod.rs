@@ -72,6 +72,11 @@ impl Running {
     pub(crate) fn roots(&self) -> Vec<u32> {
         self.daemons.iter().filter(|d| d.is_measured).map(|d| d.child.id()).collect()
     }
+
+    /// The last messages of its processes, each with the name of its process.
+    pub(crate) fn last_messages(&self) -> String {
+        self.daemons.iter().map(|daemon| format!("\n  {}:{}", daemon.name, daemon.tail())).collect()
+    }
 }
 
 /// A process that runs until it is dropped.
@@ -155,10 +160,14 @@ impl Daemon {
     }
 
     fn failure(&self, what: &str) -> anyhow::Error {
+        anyhow::anyhow!("{} {what}; its last messages:{}", self.name, self.tail())
+    }
+
+    /// The last lines of its messages, each behind an end of line.
+    fn tail(&self) -> String {
         let log = fs::read_to_string(&self.log).unwrap_or_default();
         let lines: Vec<&str> = log.lines().collect();
-        let tail = lines[lines.len().saturating_sub(5)..].join("\n  ");
-        anyhow::anyhow!("{} {what}; its last messages:\n  {tail}", self.name)
+        lines[lines.len().saturating_sub(5)..].iter().map(|line| format!("\n  {line}")).collect()
     }
 
     fn signal(&self, signal: Signal) {
