@@ -1,4 +1,4 @@
-//! Rate limits of routes per client.
+//! Rate limits of routes per client, or per value of a map.
 
 use std::num::NonZeroUsize;
 use std::sync::{Mutex, PoisonError};
@@ -9,18 +9,35 @@ use sendoff_config::Rate;
 use sendoff_message::request::{LimitKey, RouteId};
 use tokio::time::Instant;
 
-/// The most clients that are remembered, of all routes together: about 8 MiB. Beyond that, the
-/// client that has not asked for longest is forgotten, and its bucket is full when it comes back.
-const MAX_CLIENTS: NonZeroUsize = NonZeroUsize::new(65_536).expect("not zero");
+/// The most clients that are remembered, of all routes together, and the most values: about 8 MiB
+/// each. Beyond that, the one that has not been seen for longest is forgotten, and its bucket is
+/// full when it comes back.
+const MAX_BUCKETS: NonZeroUsize = NonZeroUsize::new(65_536).expect("not zero");
 
-/// The time at which the bucket of each route and client, or value, will be full again. All event loops share
-/// it.
+/// The buckets of all limits. All event loops share them.
+#[derive(Debug, Default)]
+pub struct Rates(Mutex<Buckets>);
+
+/// The time at which the bucket of each route and key will be full again. One client can send any
+/// number of values, so values have room of their own: they make no client forgotten.
 #[derive(Debug)]
-pub struct Rates(Mutex<LruCache<(RouteId, LimitKey), Instant>>);
+struct Buckets {
+    clients: LruCache<(RouteId, LimitKey), Instant>,
+    values: LruCache<(RouteId, LimitKey), Instant>,
+}
 
-impl Default for Rates {
+impl Default for Buckets {
     fn default() -> Self {
-        Self(Mutex::new(LruCache::new(MAX_CLIENTS)))
+        Self { clients: LruCache::new(MAX_BUCKETS), values: LruCache::new(MAX_BUCKETS) }
+    }
+}
+
+impl Buckets {
+    fn of(&mut self, key: LimitKey) -> &mut LruCache<(RouteId, LimitKey), Instant> {
+        match key {
+            LimitKey::Client(_) => &mut self.clients,
+            LimitKey::Value(_) => &mut self.values,
+        }
     }
 }
 
@@ -33,9 +50,9 @@ impl Rates {
             return None;
         }
         let now = Instant::now();
-        let mut clients = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut buckets = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let waits = limits.iter().filter_map(|(route, key, rate)| {
-            let full = clients.get_or_insert_mut((*route, *key), || now);
+            let full = buckets.of(*key).get_or_insert_mut((*route, *key), || now);
             let (next, wait) = take(*rate, *full, now);
             *full = next;
             wait.map(|wait| (*route, wait))
@@ -68,6 +85,7 @@ mod tests {
     use super::*;
 
     const RATE: Rate = Rate { interval: Duration::from_millis(100), burst: 3 };
+    const SLOW: Rate = Rate { interval: Duration::from_secs(3600), burst: 3 };
 
     #[test]
     fn a_burst_passes_then_one_per_interval() {
@@ -101,5 +119,17 @@ mod tests {
         let value = |value: &[u8]| takes(1, LimitKey::of_value(value)).is_none();
         assert!(value(b"one") && value(b"two") && !value(b"one"));
         assert_eq!(rates.take(&[]), None);
+    }
+
+    #[test]
+    fn values_make_no_client_forgotten() {
+        let rates = Rates::default();
+        let client = LimitKey::Client(Who::of(&Endpoint::Ip("192.0.2.1:5".parse().unwrap())));
+        let takes = |key| rates.take(&[(RouteId(1), key, Rate { burst: 1, ..SLOW })]);
+        assert!(takes(client).is_none() && takes(client).is_some());
+        for number in 0..=MAX_BUCKETS.get() {
+            takes(LimitKey::of_value(&number.to_le_bytes()));
+        }
+        assert!(takes(client).is_some());
     }
 }

@@ -107,9 +107,10 @@ impl OriginApplication<'_> {
                 Key::with_environment(site, request, &answering, effects, environment)
             }
             Self::Proxy(Passed { application, prefix }) => {
-                let upstream = services.gateways[number][application].name();
+                let gateway = &services.gateways[number][application];
+                let (prefix, form) = (prefix.to_le_bytes(), gateway.form().to_le_bytes());
                 // No script has the empty name.
-                let answering = [b"", upstream.as_bytes(), &prefix.to_le_bytes(), b""];
+                let answering = [b"", gateway.name().as_bytes(), &prefix[..], &form[..]];
                 Key::with_environment(site, request, &answering, effects, environment)
             }
         }
@@ -315,6 +316,7 @@ impl<'a> CacheLookup<'a> {
                 || !has_cookies(request, origin.cookie_name(context)))
             // The application may not read a cookie that is part of the key.
             && !may_be_read_in_part(&request.headers)
+            && !context.effects.is_ambiguous
             && !shows_certificate();
         let name = &context.services.config.sites.get(context.site.number)?.name;
         if !is_anyones {

@@ -162,6 +162,8 @@ pub(super) struct Matched {
     pub(super) captured: Captured,
     /// The length of the matched prefix.
     pub(super) prefix: usize,
+    /// A condition on a map holds in some readings of the request only.
+    pub(super) is_ambiguous: bool,
 }
 
 impl Conditions {
@@ -227,9 +229,13 @@ impl Conditions {
         }
         for when in &self.when {
             let mapped = maps.value(when.map, request)?;
-            if !when.holds(&mapped, request) {
+            let others = maps.other_values(when.map, request)?;
+            let all = [&mapped].into_iter().chain(&others);
+            let holding = all.filter(|mapped| when.holds(mapped, request)).count();
+            if holding == 0 {
                 return Ok(None);
             }
+            matched.is_ambiguous |= holding <= others.len();
             matched.captured.maps.push((when.map, mapped));
         }
         Ok(Some(matched))

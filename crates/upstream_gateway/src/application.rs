@@ -1,5 +1,6 @@
 //! An application that speaks HTTP, SCGI, uwsgi or AJP, on one host or on the hosts of an upstream.
 
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::num::NonZeroUsize;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -21,6 +22,8 @@ pub struct Gateway {
     manner: Arc<Manner>,
     upstream: Option<Upstream>,
     name: String,
+    /// A hash of the settings that change requests or responses.
+    form: u64,
     hosts: Arc<Hosts<Host>>,
 }
 
@@ -30,7 +33,7 @@ impl Gateway {
     /// reported when a host is connected to.
     #[must_use]
     pub fn new(proxy: Proxy, upstream: Option<Upstream>) -> Arc<Self> {
-        let name = proxy.to_string();
+        let (name, form) = (proxy.to_string(), form(&proxy));
         let manner = Arc::new(Manner::new(proxy));
         let hosts = match &upstream {
             Some(upstream) => {
@@ -54,7 +57,7 @@ impl Gateway {
                 Hosts::single(Arc::new(host), address)
             }
         };
-        Arc::new(Self { manner, upstream, name, hosts })
+        Arc::new(Self { manner, upstream, name, form, hosts })
     }
 
     /// The address, the protocol and the settings of the application.
@@ -75,6 +78,14 @@ impl Gateway {
         &self.name
     }
 
+    /// A hash of the settings that change requests or responses. Applications with one name and
+    /// different hashes, such as the same address with different `Host` fields, make different
+    /// pages.
+    #[must_use]
+    pub fn form(&self) -> u64 {
+        self.form
+    }
+
     /// The hosts that run the application.
     pub fn hosts(&self) -> &Arc<Hosts<Host>> {
         &self.hosts
@@ -87,6 +98,13 @@ impl Gateway {
             None => self.name.clone(),
         }
     }
+}
+
+fn form(proxy: &Proxy) -> u64 {
+    let Proxy { address, protocol, forwarded, proxy_protocol, timeouts: _, urls } = proxy;
+    let mut hasher = DefaultHasher::new();
+    (address, protocol, forwarded, proxy_protocol, urls).hash(&mut hasher);
+    hasher.finish()
 }
 
 /// Starts the background tasks for the hosts of applications: they close connections that have been

@@ -236,6 +236,149 @@ request_headers = { X-Group = 'newest' }
     assert_eq!(other.header("X-Seen"), Some("newest"));
 }
 
+/// PHP reads `shop.session` as `shop_session`, of two parameters the last, and `%61` as `a`. Other
+/// applications read otherwise, so a condition holds if it holds in one reading.
+#[test]
+fn conditions_hold_for_whatever_an_application_may_read() {
+    let site = Site::with(
+        "index.php",
+        "<?php header('Cache-Control: max-age=600'); echo $_COOKIE['shop_session'] ?? 'nobody';",
+    );
+    let server = run_with(
+        &site,
+        "page_cache_folder = 'pages'\n",
+        r#"
+[[site]]
+root = 'root'
+page_cache = '10m, cookies'
+[site.map.session]
+from = 'cookie:shop_session'
+values = { '~.' = 'yes' }
+[site.map.role]
+from = 'cookie:wp_role'
+values = { admin = 'bad' }
+[site.map.sent]
+from = 'header:Cookie'
+values = { '~(^|; )is_root=' = 'bad' }
+[site.map.action]
+from = 'query:action'
+values = { delete = 'bad' }
+[[site.route]]
+when = { session = true }
+page_cache = 'off'
+[[site.route]]
+when = { role = 'bad' }
+deny = true
+[[site.route]]
+when = { sent = 'bad' }
+deny = true
+[[site.route]]
+when = { action = 'bad' }
+deny = true
+"#,
+    );
+    let with = |cookie: &str, target: &str| ask(&server, target, &[("Cookie", cookie)]);
+    let names = ["shop_session", "shop.session", "shop session", "shop[session"];
+    for (number, name) in names.into_iter().enumerate() {
+        let target = format!("/{number}");
+        for _ in 0..2 {
+            assert_eq!(with(&format!("{name}=evil"), &target).text(), "evil", "{name}");
+        }
+        assert_eq!(ask(&server, &target, &[]).text(), "nobody", "{name}");
+    }
+    for cookie in [
+        "wp_role=admin",
+        "wp.role=admin",
+        "wp_role=adm%69n",
+        "wp_role=guest; wp_role=admin",
+        "wp_role=\"adm\\151n\"",
+        "a=b;\twp_role= admin ",
+        "is.root=1",
+    ] {
+        assert_eq!(with(cookie, "/").status(), 403, "{cookie}");
+    }
+    for query in [
+        "action=delete",
+        "action=x&action=delete",
+        "action=delete&action=x",
+        "action[]=delete",
+        "+action=delet%65",
+        "a=1;action=delete",
+    ] {
+        assert_eq!(ask(&server, &format!("/?{query}"), &[]).status(), 403, "{query}");
+    }
+    let many: String = (0..20).map(|number| format!("action={number}&")).collect();
+    assert_eq!(ask(&server, &format!("/?{many}"), &[]).status(), 500);
+    server.await_log("map action: the request has query:action too often");
+    let told = server.explain("/?action=x&action=delete", &[]).unwrap();
+    let line = "map action is \"\": query:action is \"x\", no row, so the default; in other readings \"bad\"";
+    assert!(told.contains(line), "{told}");
+}
+
+/// The page of a request of which only some readings meet a condition is not kept: the application
+/// may have read it otherwise.
+#[test]
+fn pages_of_ambiguous_requests_are_not_kept() {
+    let site = Site::with(
+        "index.php",
+        "<?php header('Cache-Control: max-age=600'); echo $_COOKIE['who'] ?? 'nobody';",
+    );
+    let server = run_with(
+        &site,
+        "page_cache_folder = 'pages'\n",
+        r#"
+[[site]]
+root = 'root'
+[site.map.who]
+from = 'cookie:who'
+values = { '~.' = 'yes' }
+[[site.route]]
+when = { who = false }
+page_cache = '10m, cookies'
+"#,
+    );
+    for (number, cookie) in ["who=evil; who=", "who=evil; who[]="].into_iter().enumerate() {
+        let target = format!("/{number}");
+        for _ in 0..2 {
+            let made = ask(&server, &target, &[("Cookie", cookie)]);
+            assert_ne!(made.text(), "nobody", "{cookie}");
+        }
+        assert_eq!(ask(&server, &target, &[]).text(), "nobody", "{cookie}");
+    }
+}
+
+/// Two routes lead to one application with different `Host` fields.
+#[test]
+fn pages_differ_by_the_host_that_a_proxy_names() {
+    let script = "<?php header('Cache-Control: max-age=600'); echo $_SERVER['HTTP_HOST'];";
+    let (application, site) = (Site::with("index.php", script), Site::new());
+    let behind = run(&application, "[[site]]\nroot = 'root'\n");
+    let sites = r#"
+[[site]]
+root = 'root'
+page_cache = 'http'
+[site.map.version]
+from = 'header:X-Version'
+values = { new = 'new' }
+[[site.route]]
+when = { version = 'new' }
+proxy = { to = 'http://ADDRESS', host = 'new.test' }
+[[site.route]]
+proxy = { to = 'http://ADDRESS', host = 'old.test' }
+"#;
+    let sites = sites.replace("ADDRESS", &behind.clear_addr().to_string());
+    let server = run_with(&site, "page_cache_folder = 'pages'\n", &sites);
+    let get = |version: &str| ask(&server, "/", &[("X-Version", version)]);
+    let is_hit = |response: &Response| {
+        response.header("Cache-Status").is_some_and(|status| status.starts_with("sendoff; hit"))
+    };
+    for version in ["new", "old"] {
+        let kept = wait::for_some("a kept page", || Some(get(version)).filter(is_hit));
+        assert_eq!(kept.text(), format!("{version}.test"));
+    }
+    assert_eq!(get("new").text(), "new.test");
+}
+
 #[test]
 fn limits_count_by_the_value_of_a_map() {
     let site = Site::with("api/a.txt", "a");

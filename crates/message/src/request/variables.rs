@@ -86,6 +86,20 @@ impl ParameterName {
         })
     }
 
+    /// All values of the cookie with this name, in every reading that some application uses.
+    pub fn cookie_values<'f>(
+        &self,
+        fields: impl Iterator<Item = &'f [u8]>,
+    ) -> impl Iterator<Item = Vec<u8>> {
+        let cookies = fields.flat_map(|field| pairs(field, b";"));
+        let named = cookies.filter(|(name, _)| self.is(name.trim_ascii()));
+        named.flat_map(|(_, value)| {
+            let value = value.trim_ascii();
+            let readings = [value.to_vec(), percent_decode(value).collect(), unquoted(value)];
+            readings.into_iter().chain(value.contains(&b'+').then(|| form_decode(value).into()))
+        })
+    }
+
     /// The values of this parameter as PHP and most applications read them; `None`: an element of
     /// an array, which is no text.
     pub fn values<'q>(
@@ -149,6 +163,31 @@ fn form_decode(text: &[u8]) -> Cow<'_, [u8]> {
     }
     let blanks: Vec<_> = text.iter().map(|&byte| if byte == b'+' { b' ' } else { byte }).collect();
     Cow::Owned(percent_decode(&blanks).collect())
+}
+
+/// A cookie's value without quotation marks. Python and others take them off, and decode `\"` and
+/// `\101` within them (RFC 2109 §4.1).
+fn unquoted(value: &[u8]) -> Vec<u8> {
+    let inner = value.strip_prefix(b"\"").and_then(|rest| rest.strip_suffix(b"\""));
+    let Some(mut rest) = inner else { return value.to_vec() };
+    let mut plain = Vec::with_capacity(rest.len());
+    while let Some((&byte, behind)) = rest.split_first() {
+        (plain, rest) = match (byte, behind) {
+            (b'\\', [a @ b'0'..=b'3', b @ b'0'..=b'7', c @ b'0'..=b'7', behind @ ..]) => {
+                plain.push((a - b'0') << 6 | (b - b'0') << 3 | (c - b'0'));
+                (plain, behind)
+            }
+            (b'\\', [escaped, behind @ ..]) => {
+                plain.push(*escaped);
+                (plain, behind)
+            }
+            _ => {
+                plain.push(byte);
+                (plain, behind)
+            }
+        };
+    }
+    plain
 }
 
 /// White space as C's `isspace()` defines it.

@@ -21,6 +21,9 @@ use source::Source;
 use crate::matching::TooHard;
 use crate::text::{Captured, Groups, MapNames, Text, Use};
 
+/// The most readings of one request beside the first: each may try all expressions of a map.
+const MAX_READINGS: usize = 16;
+
 /// The maps of a site, by their numbers.
 #[derive(Debug, Default)]
 pub(crate) struct Maps(Vec<CompiledMap>);
@@ -76,6 +79,15 @@ impl Maps {
         map.map_or_else(|| Ok(Mapped::empty()), |map| map.value(request))
     }
 
+    /// The values for the other readings of the part that the map is about, without repetitions.
+    pub(crate) fn other_values(
+        &self,
+        number: usize,
+        request: &Request,
+    ) -> Result<Vec<Mapped>, TooHard> {
+        self.0.get(number).map_or_else(|| Ok(Vec::new()), |map| map.other_values(request))
+    }
+
     /// The name of the map with this number.
     pub(crate) fn name(&self, number: usize) -> &str {
         self.0.get(number).map_or("", |map| &map.name)
@@ -113,13 +125,30 @@ impl CompiledMap {
     }
 
     fn value(&self, request: &Request) -> Result<Mapped, TooHard> {
-        let found = match self.source.read(request) {
-            source::Part::Text(text) => self.rows.of_text(&text),
-            source::Part::Address(address) => Ok(self.rows.of_address(address)),
-        };
-        let found = found.map_err(|TooHard(why)| TooHard(format!("map {}: {why}", self.name)))?;
+        match self.source.read(request) {
+            source::Part::Text(text) => self.of_text(&text),
+            source::Part::Address(address) => Ok(self.mapped(self.rows.of_address(address))),
+        }
+    }
+
+    fn other_values(&self, request: &Request) -> Result<Vec<Mapped>, TooHard> {
+        let readings = self.source.other_readings(request);
+        if readings.len() > MAX_READINGS {
+            let shown = self.source.shown();
+            return Err(TooHard(format!("map {}: the request has {shown} too often", self.name)));
+        }
+        readings.iter().map(|text| self.of_text(text)).collect()
+    }
+
+    fn of_text(&self, text: &[u8]) -> Result<Mapped, TooHard> {
+        let found = self.rows.of_text(text);
+        let named = |TooHard(why)| TooHard(format!("map {}: {why}", self.name));
+        found.map(|found| self.mapped(found)).map_err(named)
+    }
+
+    fn mapped(&self, found: Option<(Rc<Row>, Groups)>) -> Mapped {
         let (row, groups) = found.unwrap_or_else(|| (Rc::clone(&self.default), Groups::default()));
-        Ok(Mapped { row, captured: Captured::of_value(groups) })
+        Mapped { row, captured: Captured::of_value(groups) }
     }
 
     fn explain(&self, request: &Request) -> String {
@@ -137,7 +166,22 @@ impl CompiledMap {
                     Some(pattern) => format!("row {pattern:?}"),
                     None => "no row, so the default".to_owned(),
                 };
-                format!("map {name} is {value:?}: {} is {shown:?}, {by}", source.shown())
+                let others = self.explain_others(request);
+                format!("map {name} is {value:?}: {} is {shown:?}, {by}{others}", source.shown())
+            }
+        }
+    }
+
+    fn explain_others(&self, request: &Request) -> String {
+        match self.other_values(request).as_deref() {
+            Err(TooHard(why)) => format!("; {why}"),
+            Ok([]) => String::new(),
+            Ok(others) => {
+                let text = |mapped: &Mapped| {
+                    format!("{:?}", String::from_utf8_lossy(&mapped.value(request)))
+                };
+                let others = others.iter().map(text).collect::<Vec<_>>().join(", ");
+                format!("; in other readings {others}")
             }
         }
     }
@@ -159,7 +203,7 @@ impl When {
         Ok(Self { map, tests: tests.clone() })
     }
 
-    /// True if one of the tests holds for the value.
+    /// True if one of the tests holds for a value.
     pub(crate) fn holds(&self, mapped: &Mapped, request: &Request) -> bool {
         let value = mapped.value(request);
         self.tests.iter().any(|test| match test {

@@ -3,10 +3,10 @@
 use std::borrow::Cow;
 use std::net::IpAddr;
 
-use http::HeaderName;
 use http::header::COOKIE;
+use http::{HeaderName, HeaderValue};
 use sendoff_config::MapSource;
-use sendoff_message::request::variables::ParameterName;
+use sendoff_message::request::variables::{self, ParameterName};
 use sendoff_message::request::{Endpoint, Request, sent_cookie};
 
 use super::countries::Countries;
@@ -16,7 +16,7 @@ use super::countries::Countries;
 pub(super) enum Source {
     /// Fields of this name; `None`: no request has such a field.
     Header(Option<HeaderName>),
-    Cookie(String),
+    Cookie(String, ParameterName),
     Query(String, ParameterName),
     Client,
     Host,
@@ -41,7 +41,7 @@ impl Source {
     pub(super) fn compile(source: &MapSource) -> Result<Self, String> {
         Ok(match source {
             MapSource::Header(name) => Self::Header(HeaderName::from_bytes(name.as_bytes()).ok()),
-            MapSource::Cookie(name) => Self::Cookie(name.clone()),
+            MapSource::Cookie(name) => Self::Cookie(name.clone(), ParameterName::new(name)),
             MapSource::Query(name) => Self::Query(name.clone(), ParameterName::new(name)),
             MapSource::Client => Self::Client,
             MapSource::Host => Self::Host,
@@ -59,7 +59,7 @@ impl Source {
         Part::Text(match self {
             Self::Client => return Part::Address(address(&request.peer)),
             Self::Header(name) => field(request, name.as_ref()),
-            Self::Cookie(name) => sent_cookie(&request.headers, name).unwrap_or_default().into(),
+            Self::Cookie(name, _) => sent_cookie(&request.headers, name).unwrap_or_default().into(),
             Self::Query(_, name) => {
                 let query = request.query.as_deref().unwrap_or_default();
                 let value = name.values(query).flatten().next();
@@ -76,12 +76,32 @@ impl Source {
         })
     }
 
+    /// What else applications may read for the part: of several parameters or cookies with one name
+    /// some take the first and some the last, PHP takes `a.b` for `a_b`, and not all decode `%41`.
+    pub(super) fn other_readings(&self, request: &Request) -> Vec<Vec<u8>> {
+        let Part::Text(first) = self.read(request) else { return Vec::new() };
+        let cookies = || request.headers.get_all(COOKIE).iter().map(HeaderValue::as_bytes);
+        let mut readings: Vec<Vec<u8>> = match self {
+            Self::Query(_, name) => {
+                let query = request.query.as_deref().unwrap_or_default();
+                name.any_values(query).map(Cow::into_owned).collect()
+            }
+            Self::Cookie(_, name) => name.cookie_values(cookies()).collect(),
+            Self::Header(Some(COOKIE)) => vec![variables::cookies(cookies())],
+            _ => return Vec::new(),
+        };
+        readings.sort_unstable();
+        readings.dedup();
+        readings.retain(|reading| *reading != *first);
+        readings
+    }
+
     /// Its name, for `sendoff explain`.
     pub(super) fn shown(&self) -> String {
         match self {
             Self::Header(Some(name)) => format!("header:{name}"),
             Self::Header(None) => "a field".to_owned(),
-            Self::Cookie(name) => format!("cookie:{name}"),
+            Self::Cookie(name, _) => format!("cookie:{name}"),
             Self::Query(name, _) => format!("query:{name}"),
             Self::Client => "client".to_owned(),
             Self::Host => "host".to_owned(),
@@ -101,7 +121,7 @@ fn address(client: &Endpoint) -> Option<IpAddr> {
 /// (RFC 9113 §8.2.3).
 fn field<'r>(request: &'r Request, name: Option<&HeaderName>) -> Cow<'r, [u8]> {
     let Some(name) = name else { return Cow::default() };
-    let mut values = request.headers.get_all(name).iter().map(http::HeaderValue::as_bytes);
+    let mut values = request.headers.get_all(name).iter().map(HeaderValue::as_bytes);
     let (Some(first), second) = (values.next(), values.next()) else { return Cow::default() };
     if second.is_none() {
         return first.into();

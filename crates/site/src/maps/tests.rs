@@ -197,3 +197,25 @@ fn explain_names_the_row() {
     assert_eq!(told(b"v=bx"), "map a is \"beta\": cookie:v is \"bx\", row \"~^b\"");
     assert_eq!(told(b"x=1"), "map a is \"default\": cookie:v is \"\", no row, so the default");
 }
+
+#[test]
+fn other_readings_have_values_too() {
+    let rows = || vec![expression("^(?s:.)*$", "$0")];
+    let others = |source: MapSource, request: &Request| -> Vec<String> {
+        let others = maps(source, rows()).other_values(0, request).unwrap();
+        let text = |mapped: &Mapped| String::from_utf8(mapped.value(request)).unwrap();
+        others.iter().map(text).collect()
+    };
+    let cookies = with_fields(&[("cookie", b"a_b=1; a_b=2; a.b=%33; c=4; a[b=\"5\\066\"")]);
+    let name = || MapSource::Cookie("a_b".to_owned());
+    assert_eq!(others(name(), &cookies), ["\"5\\066\"", "%33", "2", "3", "56"]);
+    assert_eq!(others(MapSource::Cookie("c".to_owned()), &cookies), [""; 0]);
+    let mut query = sample::request(None);
+    query.query = Some("a=1&a=2&a[]=1;a=3".into());
+    assert_eq!(others(MapSource::Query("a".to_owned()), &query), ["1;a=3", "2", "3"]);
+    assert_eq!(others(MapSource::Path, &query), [""; 0]);
+    let many: String = (0..=MAX_READINGS + 1).map(|number| format!("a={number}&")).collect();
+    query.query = Some(many.into());
+    let refused = maps(MapSource::Query("a".to_owned()), rows()).other_values(0, &query);
+    assert_eq!(refused.unwrap_err().0, "map a: the request has query:a too often");
+}

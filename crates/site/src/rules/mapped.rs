@@ -87,6 +87,7 @@ impl CompiledRoute {
         matched: &Matched,
         effects: &mut Effects,
     ) {
+        effects.is_ambiguous |= matched.is_ambiguous;
         for number in &self.maps.of_page {
             if let Some(mapped) = matched.captured.map(*number) {
                 let value = (maps.name(*number).to_owned(), mapped.value(request));
