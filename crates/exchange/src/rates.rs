@@ -10,8 +10,8 @@ use sendoff_message::request::{LimitKey, RouteId};
 use tokio::time::Instant;
 
 /// The most clients that are remembered, of all routes together, and the most values: about 8 MiB
-/// each. Beyond that, the one that has not been seen for longest is forgotten, and its bucket is
-/// full when it comes back.
+/// each. Beyond that, the least recently seen one is forgotten, and its bucket is full when it comes
+/// back.
 const MAX_BUCKETS: NonZeroUsize = NonZeroUsize::new(65_536).expect("not zero");
 
 /// The buckets of all limits. All event loops share them.

@@ -76,7 +76,7 @@ impl Source {
         })
     }
 
-    /// What else applications may read for the part: of several parameters or cookies with one name
+    /// The other texts that applications may read for the part: of several parameters or cookies with one name
     /// some take the first and some the last, PHP takes `a.b` for `a_b`, and not all decode `%41`.
     pub(super) fn other_readings(&self, request: &Request) -> Vec<Vec<u8>> {
         let Part::Text(first) = self.read(request) else { return Vec::new() };
