@@ -22,9 +22,16 @@ pub struct File {
     name: Arc<str>,
     scope: Scope,
     remarks: Vec<Remark>,
-    broken: Option<usize>,
+    broken: Option<Broken>,
     weight: usize,
     cache_lines: CacheLines,
+}
+
+/// A file that refuses its folder: the status, and the number of the remark that says why.
+#[derive(Debug, Clone, Copy)]
+struct Broken {
+    status: u16,
+    remark: usize,
 }
 
 impl fmt::Debug for File {
@@ -44,7 +51,7 @@ impl File {
         let broken = parsed.err().map(|BrokenFile { line, text }| {
             let index = parser.remarks.len();
             parser.remarks.push(Remark { line, severity: Severity::Broken, text });
-            index
+            Broken { status: 500, remark: index }
         });
         if broken.is_some() {
             scope = Scope::default();
@@ -55,13 +62,15 @@ impl File {
         Self { name: name.into(), scope, remarks, broken, weight, cache_lines }
     }
 
-    /// A file that exists and cannot be read, or is too large: requests to its folder are refused.
+    /// A file that cannot be read, or whose folder the server may not enter: requests to the folder
+    /// are refused with 403, as in Apache.
     #[must_use]
     pub fn unreadable(name: &str, why: &str) -> Self {
-        let remark = Remark { line: 0, severity: Severity::Broken, text: why.to_owned() };
+        let remark = Remark { line: 0, severity: Severity::Refused, text: why.to_owned() };
         let (name, scope) = (name.into(), Scope::default());
         let (remarks, cache_lines) = (vec![remark], CacheLines::default());
-        Self { name, scope, remarks, broken: Some(0), weight: 1024, cache_lines }
+        let broken = Some(Broken { status: 403, remark: 0 });
+        Self { name, scope, remarks, broken, weight: 1024, cache_lines }
     }
 
     /// Remarks for the operator about the file.
@@ -70,12 +79,13 @@ impl File {
         &self.remarks
     }
 
-    /// The reason why requests to the folder are answered with 500; `None` if the file is not
+    /// The status with which requests to the folder are refused, and why; `None` if the file is not
     /// broken.
     #[must_use]
-    pub fn broken(&self) -> Option<Reason> {
-        let remark = self.remarks.get(self.broken?)?;
-        Some(Reason { file: self.name.to_string(), line: remark.line, text: remark.text.clone() })
+    pub fn broken(&self) -> Option<(u16, Reason)> {
+        let Broken { status, remark } = self.broken?;
+        let Remark { line, text, .. } = self.remarks.get(remark)?.clone();
+        Some((status, Reason { file: self.name.to_string(), line, text }))
     }
 
     /// True if the file is about access: a server that ignores it may show protected files. An

@@ -36,8 +36,8 @@ pub(crate) fn walk(
             return Err(Refusal::status(404));
         }
         if let Some(file) = files.rules(&here) {
-            if let Some(why) = file.broken() {
-                return Err(Refusal { status: 500, why: Some(why) });
+            if let Some((status, why)) = file.broken() {
+                return Err(Refusal { status, why: Some(why) });
             }
             weight += file.weight();
             let is_light = weight <= limits::WEIGHT;

@@ -118,8 +118,8 @@ fn remarks_name_lines_and_consequences() {
     );
     assert!(parsed.broken().is_none());
 
-    let broken = file("Options -Indexes\nNoSuchThing on\n").broken().unwrap();
-    assert_eq!((broken.file.as_str(), broken.line), ("site/.htaccess", 2));
+    let (status, broken) = file("Options -Indexes\nNoSuchThing on\n").broken().unwrap();
+    assert_eq!((status, broken.file.as_str(), broken.line), (500, "site/.htaccess", 2));
 }
 
 #[test]

@@ -38,6 +38,14 @@ NO_APPLICATION = 3
 STUCK = 4
 
 
+def forget_signals():
+    """A process that the application forks ends by signals as any other, and does not wake this one."""
+    signal.set_wakeup_fd(-1)
+    for number in (signal.SIGTERM, signal.SIGQUIT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
 class Process:
     """The life of a worker process after the fork."""
 
@@ -105,6 +113,7 @@ class Process:
         # programs that the application starts would ignore them, too.
         signal.signal(signal.SIGINT, lambda *_: None)
         signal.signal(signal.SIGHUP, lambda *_: None)
+        os.register_at_fork(after_in_child=forget_signals)
 
     def stop(self, *_):
         self.stopping = True

@@ -112,6 +112,19 @@ def forked(way)
   "the child ended with #{$CHILD_STATUS.exitstatus}"
 end
 
+# The signal that has ended a child that got this one.
+def signalled(name)
+  ear, mouth = IO.pipe
+  child = fork do
+    mouth.write('r')
+    sleep(60)
+  end
+  ear.read(1)
+  Process.kill(name, child)
+  Process.wait(child)
+  "the child was ended by SIG#{Signal.signame($CHILD_STATUS.termsig || 0)}"
+end
+
 # What `close` does.
 def closing(way)
   case way
@@ -155,6 +168,7 @@ def page(env, path, rest)
   when 'kill' then Thread.current.kill
   when 'exit' then exit!(9)
   when 'fork' then [200, plain, [forked(rest)]]
+  when 'signal' then [200, plain, [signalled(rest)]]
   when 'gone' then [200, plain, Named.new("#{FOLDER}/gone", 'from each')]
   when 'wrong-size'
     File.write("#{FOLDER}/wrong-size", 'x' * 20_000)

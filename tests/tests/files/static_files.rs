@@ -237,6 +237,11 @@ fn what_is_not_for_everybody() {
     // The front runs as the owner of the site, so its mode alone makes the file unreadable.
     std::fs::set_permissions(&unreadable, PermissionsExt::from_mode(0o000)).unwrap();
     assert_eq!(server.get("/unreadable.txt").status(), 403);
+    site.write("shut/a.txt", "SECRET");
+    std::fs::set_permissions(site.path("shut"), PermissionsExt::from_mode(0o000)).unwrap();
+    for target in ["/shut/a.txt", "/shut/", "/shut", "/shut/none/"] {
+        assert_eq!(server.get(target).status(), 403, "{target}");
+    }
     for target in [
         "/.env",
         "/%2eenv",

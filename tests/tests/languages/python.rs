@@ -530,6 +530,10 @@ fn a_child_of_the_application_answers_nothing() {
         assert_eq!(server.page("/fork?way=exit"), "the child ended with 7");
         assert_eq!(server.page("/fork?way=raise"), "the child ended with 1");
         assert_eq!(server.page("/fork?way=return"), "the child ended with 0");
+        for (signal, status) in [("SIGTERM", -15), ("SIGQUIT", -3), ("SIGHUP", -1), ("SIGINT", 1)] {
+            let ended = server.page(&format!("/fork?way={signal}"));
+            assert_eq!(ended, format!("the child ended with {status}"), "{signal}");
+        }
     }
     python.await_log("LookupError: in the child");
     assert_eq!(server.page("/pid"), worker);

@@ -424,6 +424,10 @@ fn a_child_of_the_application_answers_nothing() {
         assert_eq!(server.page("/fork/exit"), "the child ended with 7");
         assert_eq!(server.page("/fork/raise"), "the child ended with 1");
         assert_eq!(server.page("/fork/return"), "the child ended with 0");
+        for signal in ["TERM", "INT", "QUIT"] {
+            let ended = server.page(&format!("/signal/{signal}"));
+            assert_eq!(ended, format!("the child was ended by SIG{signal}"));
+        }
     }
     application.await_log("in the child");
     assert_eq!(server.page("/pid"), worker);

@@ -55,7 +55,7 @@ module Sendoff
     end
 
     def self.run_alone(worker)
-      Master::STOP_SIGNALS.each { |name| trap(name) { worker.stop } }
+      worker.stop_by(Master::STOP_SIGNALS)
       worker.run
     end
 

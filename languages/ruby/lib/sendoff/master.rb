@@ -89,7 +89,7 @@ module Sendoff
     def serve(mouth)
       worker = @worker.call
       worker.at_first_request { tell(mouth) }
-      STOP_SIGNALS.each { |name| trap(name) { worker.stop } }
+      worker.stop_by(STOP_SIGNALS)
       worker.run
       exit
     end

@@ -48,6 +48,19 @@ module Sendoff
       @events.push(:stop)
     end
 
+    # Has these signals stop the worker. A process that the application forks ends by them, as any
+    # other.
+    def stop_by(signals)
+      signals.each do |name|
+        trap(name) do
+          next stop if Process.pid == @process
+
+          trap(name, 'DEFAULT')
+          Process.kill(name, Process.pid)
+        end
+      end
+    end
+
     private
 
     def settings(threads, processes)

@@ -79,14 +79,23 @@ def on_pid(environ, start_response):
 def on_fork(environ, start_response):
     """A child that comes back out of the application in this way."""
     way = environ["query"]["way"]
+    ready, say_ready = os.pipe()
     child = os.fork()
     if child == 0:
+        if way.startswith("SIG"):
+            os.write(say_ready, b"r")
+            time.sleep(60)
         if way == "exit":
             sys.exit(7)
         if way == "raise":
             raise LookupError("in the child")
         start_response("200 OK", text())
         return [b"child"]
+    if way.startswith("SIG"):
+        os.read(ready, 1)
+        os.kill(child, getattr(signal, way))
+    os.close(ready)
+    os.close(say_ready)
     status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     start_response("200 OK", text())
     return [f"the child ended with {status}".encode()]
