@@ -9,6 +9,7 @@
 
 pub mod blocked;
 pub mod copying;
+mod disk;
 pub mod in_memory;
 mod open_file;
 mod piece;
@@ -18,6 +19,7 @@ mod send_timer;
 pub mod snapshots;
 mod spool;
 
+pub use disk::DiskStore;
 pub use piece::Piece;
 pub use queue::{Progress, SendQueue};
 pub use send_timer::{SendLimits, SendTimer};

@@ -4,6 +4,7 @@
 use std::collections::VecDeque;
 use std::io;
 use std::ops::Range;
+use std::rc::Rc;
 
 use bytes::{Bytes, BytesMut};
 use sendoff_delivery::segment::Segment;
@@ -26,8 +27,15 @@ pub struct Pieces {
 impl Body {
     /// Appends a segment.
     pub fn push(&mut self, segment: Segment) {
-        if !segment.is_empty() {
-            self.0.push(segment);
+        match (self.0.last_mut(), segment) {
+            (_, segment) if segment.is_empty() => {}
+            // Pieces of a stored body lie behind one another.
+            (Some(Segment::File(last)), Segment::File(next))
+                if Rc::ptr_eq(&last.file, &next.file) && last.offset + last.len == next.offset =>
+            {
+                last.len += next.len;
+            }
+            (_, segment) => self.0.push(segment),
         }
     }
 

@@ -3,7 +3,7 @@
 
 use std::fs;
 
-use sendoff_tests::{Request, Response, Server, Site, repository, wait};
+use sendoff_tests::{Request, Response, Server, Site, processes, repository, wait};
 
 use crate::is_hit;
 
@@ -370,6 +370,46 @@ fn applications_over_http_include_fragments() {
     let route = format!("[[site.route]]\nproxy = 'http://{}'\n", behind.clear_addr());
     let site = Assembling::with(&[], &route);
     assert_eq!(site.text("/"), "a(cart run 1 user -)b");
+}
+
+/// Fragments wait for the slowest one of their page: on disk, whatever their number of clients.
+#[test]
+fn fragments_that_wait_take_little_memory() {
+    const CLIENTS: usize = 6;
+    const FRAGMENTS: usize = 8;
+    const BYTES: usize = 1 << 20;
+    let app = Site::with("big.php", "<?php echo str_repeat($_GET['letter'], 1 << 20);");
+    app.write(
+        "slow.php",
+        "<?php $folder = __DIR__ . '/..'; file_put_contents(\"$folder/waiting\", '.', FILE_APPEND);
+         for ($i = 0; $i < 3000 && !file_exists(\"$folder/go\"); $i++) { usleep(10000); clearstatcache(); }",
+    );
+    let letters: String = ('a'..).take(FRAGMENTS).collect();
+    let include = |letter| format!("<esi:include src='/big.php?letter={letter}'/>");
+    let big: String = letters.chars().map(include).collect();
+    app.write("index.php", format!("{FRESH}{big}<esi:include src='/slow.php'/>"));
+    let workers = (CLIENTS + 2).to_string();
+    let behind = Server::start(app.root(), &["--workers", &workers]);
+    let route = format!("[[site.route]]\nproxy = 'http://{}'\n", behind.clear_addr());
+    let site = Assembling::with(&[], &route);
+    let front = site.server.front();
+    let before = processes::private_memory(front);
+    let mut clients: Vec<_> = (0..CLIENTS).map(|_| site.server.connect()).collect();
+    for client in &mut clients {
+        client.send(Request::get("/").bytes());
+    }
+    wait::for_some("all pages wait", || {
+        let waiting = fs::read(app.outside("waiting")).unwrap_or_default();
+        (waiting.len() == CLIENTS).then_some(())
+    });
+    let taken = processes::private_memory(front).saturating_sub(before);
+    // All of them have 48 MiB.
+    assert!(taken < 16 << 20, "{taken} bytes");
+    app.write_at(app.outside("go"), "");
+    let expected: String = letters.chars().map(|letter| letter.to_string().repeat(BYTES)).collect();
+    for client in &mut clients {
+        assert!(client.response("GET").text() == expected, "another page");
+    }
 }
 
 /// The page and the scripts of docs/esi.md.

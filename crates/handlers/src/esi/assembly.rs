@@ -1,12 +1,13 @@
 //! Requests the fragments of one page and puts them in their places.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::ops::Range;
 use std::pin::Pin;
 use std::time::{Duration, SystemTime};
 
 use futures_util::{StreamExt, TryStreamExt, stream};
+use sendoff_delivery::DiskStore;
 use sendoff_delivery::segment::Segment;
 use sendoff_esi::Template;
 use sendoff_esi::body::Body;
@@ -30,6 +31,10 @@ const MOST_FRAGMENTS: usize = 256;
 /// Twice the longest page that the page cache keeps.
 const MOST_BYTES: u64 = 16 << 20;
 
+/// Most bytes of one page and its fragments in memory, as of the response to a slow client
+/// (`docs/limits.md`). The other bytes wait in a temporary file.
+const MOST_MEMORY: usize = 256 << 10;
+
 /// Longest time for all fragments of one page. PHP gives up a script after as many seconds
 /// (`max_execution_time`).
 const LONGEST: Duration = Duration::from_secs(30);
@@ -45,6 +50,8 @@ pub(crate) struct Budget(std::rc::Rc<Shares>);
 struct Shares {
     fragments: Cell<usize>,
     bytes: Cell<u64>,
+    memory: Cell<usize>,
+    disk: RefCell<DiskStore>,
     until: Instant,
 }
 
@@ -88,8 +95,36 @@ impl Budget {
         if let Some(Self(shares)) = context.nesting.budget {
             return Self(std::rc::Rc::clone(shares));
         }
-        let (fragments, bytes) = (Cell::new(MOST_FRAGMENTS), Cell::new(MOST_BYTES));
-        Self(std::rc::Rc::new(Shares { fragments, bytes, until: Instant::now() + LONGEST }))
+        Self(std::rc::Rc::new(Shares {
+            fragments: Cell::new(MOST_FRAGMENTS),
+            bytes: Cell::new(MOST_BYTES),
+            memory: Cell::new(MOST_MEMORY),
+            disk: RefCell::default(),
+            until: Instant::now() + LONGEST,
+        }))
+    }
+
+    /// Takes a segment of a page or of a fragment. Bytes for which no memory is left go to disk.
+    ///
+    /// # Errors
+    /// There are too many bytes, or they cannot be written.
+    pub(super) fn take(&self, segment: Segment) -> Result<Segment, String> {
+        self.take_bytes(segment.len())?;
+        let Segment::Bytes(bytes) = segment else { return Ok(segment) };
+        match self.0.memory.get().checked_sub(bytes.len()) {
+            Some(left) => {
+                self.0.memory.set(left);
+                Ok(Segment::Bytes(bytes))
+            }
+            None => {
+                let stored = self.0.disk.borrow_mut().store(&bytes);
+                stored.map(Segment::File).map_err(|error| {
+                    format!(
+                        "the page and its fragments cannot be written to a temporary file: {error}"
+                    )
+                })
+            }
+        }
     }
 
     /// Takes bytes of a page or of a fragment.

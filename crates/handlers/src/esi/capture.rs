@@ -131,8 +131,7 @@ impl Sink for Capture<'_, '_> {
             State::Dropping(_) => Ok(Fit::Whole),
             State::Taking { body, framing, .. } => {
                 let fit = Fit::of(&mut segment, framing);
-                self.budget.take_bytes(segment.len()).map_err(Cut::application)?;
-                body.push(segment);
+                body.push(self.budget.take(segment).map_err(Cut::application)?);
                 Ok(fit)
             }
         }

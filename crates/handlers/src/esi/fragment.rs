@@ -99,8 +99,7 @@ impl Sink for FragmentSink<'_> {
 
     fn push(&mut self, mut segment: Segment) -> Result<Fit, Cut> {
         let fit = Fit::of(&mut segment, &mut self.framing);
-        self.budget.take_bytes(segment.len()).map_err(Cut::application)?;
-        self.body.push(segment);
+        self.body.push(self.budget.take(segment).map_err(Cut::application)?);
         Ok(fit)
     }
 

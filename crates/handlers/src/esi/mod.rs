@@ -105,8 +105,7 @@ async fn answer(
 ) -> Result<Outcome, Cut> {
     let TakenPage { head, body, ending } = page;
     let begun = Instant::now();
-    let text = body.text()?;
-    let template = match Template::parse(&text) {
+    let template = match Template::parse(&body.text()?) {
         Ok(template) => template,
         Err(mistake) => return Ok(refuse(context, &format!("its ESI markup: {mistake}"))),
     };
