@@ -1,6 +1,5 @@
 //! `.htaccess` files have the same meaning as for Debian's Apache: status, `Location`, header
 //! fields, and the resulting file or script with its query, path info, variables and settings.
-#![allow(clippy::unwrap_used, reason = "the panic is the failure report")]
 
 mod cases;
 mod driver;

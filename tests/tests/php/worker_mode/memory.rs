@@ -4,7 +4,7 @@
 use sendoff_tests::{Progress, Request, Server, Site, processes};
 
 /// The program of the applications' tests, which answers one request.
-const PROGRAM: &str = include_str!("../apps/programs/symfony.php");
+const PROGRAM: &str = include_str!("../../apps/programs/symfony.php");
 
 /// The loop that replaces the program's last lines.
 const LOOP: &str = "$kernel = new Kernel('prod', false);

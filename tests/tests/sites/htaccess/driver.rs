@@ -316,7 +316,7 @@ fn static_fields(head: &mut Head, target: &RequestedFile) {
     }
 }
 
-/// The output of the corpus's script ([`SCRIPT`](crate::cases::SCRIPT)).
+/// The output of the corpus's script ([`SCRIPT`](super::cases::SCRIPT)).
 fn script(
     driver: &Driver<'_>,
     request: &Request<'_>,

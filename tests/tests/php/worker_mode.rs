@@ -241,7 +241,7 @@ fn ten_thousand_killed_workers_cost_the_requests_that_they_had() {
 /// A project with a worker script that logs its work after responses to `terminated`.
 fn project(worker: &str) -> Site {
     let site = Site::with("index.php", worker);
-    site.write("app.php", include_str!("app.php"));
+    site.write("app.php", include_str!("worker_mode/app.php"));
     site.write("terminated", "");
     site
 }
@@ -266,7 +266,7 @@ fn answers_as_the_application(server: &Server) {
 /// Ten requests, as `FRANKENPHP_LOOP_MAX` says; then the next process.
 #[test]
 fn a_worker_script_in_the_way_of_symfony_runs_unchanged() {
-    let site = project(include_str!("symfony.php"));
+    let site = project(include_str!("worker_mode/symfony.php"));
     let config = "listen = '127.0.0.1:0'\nthreads = 1\n\
         [[pool]]\nworkers = 1\nphp_worker = 'root/index.php'\nenv = { FRANKENPHP_LOOP_MAX = '10' }\n\
         [[site]]\nroot = 'root'\n";
@@ -282,7 +282,7 @@ fn a_worker_script_in_the_way_of_symfony_runs_unchanged() {
 
 #[test]
 fn a_worker_script_in_the_way_of_octane_runs_unchanged() {
-    let site = project(include_str!("octane.php"));
+    let site = project(include_str!("worker_mode/octane.php"));
     let config = "listen = '127.0.0.1:0'\nthreads = 1\n\
         [[pool]]\nworkers = 1\nphp_worker = 'root/index.php'\nenv = { MAX_REQUESTS = '10' }\n\
         [[site]]\nroot = 'root'\n";

@@ -149,7 +149,7 @@ impl Asked {
 
 /// All files of the corpus.
 pub(crate) fn corpus() -> String {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/htaccess/corpus");
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/sites/htaccess/corpus");
     let mut names: Vec<_> = fs::read_dir(folder).unwrap().map(|e| e.unwrap().path()).collect();
     names.sort();
     names.iter().map(|name| fs::read_to_string(name).unwrap()).collect()

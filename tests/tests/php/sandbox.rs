@@ -1,6 +1,5 @@
 //! Attacks of hostile scripts on the server: they may call any function of the C library
 //! (docs/security.md).
-#![allow(clippy::unwrap_used, reason = "the panic is the failure report")]
 
 use std::fmt::Write;
 use std::fs;
@@ -9,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use sendoff_tests::{LIMIT, Server, Site, dies_with_us, wait};
 
-const ATTACK: &str = include_str!("attack.php");
+const ATTACK: &str = include_str!("sandbox/attack.php");
 
 /// Refusals: EPERM and EACCES.
 const REFUSED: [&str; 2] = ["error 1", "error 13"];

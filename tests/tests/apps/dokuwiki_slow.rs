@@ -1,6 +1,5 @@
 //! DokuWiki from Debian's package: browsing, editing, and 50 MB up and down, while slow clients
 //! hold 1 MB each.
-#![allow(clippy::unwrap_used, reason = "the panic is the failure report")]
 
 use sendoff_tests::{Client, Progress, Request, Server, Site, load, pattern, processes};
 use std::path::Path;

@@ -1,6 +1,5 @@
 //! Authorities that lie: the server logs the error, asks again later, and its sites go on with
 //! their present certificates.
-#![allow(clippy::unwrap_used, reason = "the panic is the failure report")]
 
 mod authority;
 

@@ -1,6 +1,5 @@
 //! The allocations and system calls of the front for one request on a kept connection. They are the
 //! same on every machine, and grow easily without anybody noticing.
-#![allow(clippy::unwrap_used, reason = "the panic is the failure report")]
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};

@@ -1,7 +1,5 @@
 //! Slow clients hold no worker, and little memory.
 
-#![allow(clippy::unwrap_used, reason = "the panic is the failure report")]
-
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use sendoff_tests::{Client, LIMIT, Request, Server, Site, load, pattern, processes, wait};
 use std::time::Duration;
