@@ -121,11 +121,11 @@ java:
 
 # include/sendoff.h, from crates/capi.
 header:
-	cargo test --release --package sendoff-capi --test header -- --ignored renew
+	cargo test --release --package sendoff-capi --test programs -- --ignored header::renew
 
 # docs/config.md, from the keys in crates/settings.
 config:
-	cargo test --release --package sendoff-settings --test docs -- --ignored renew
+	cargo test --release --package sendoff-settings --test configurations -- --ignored docs::renew
 
 # sendoff.so for the php-fpm that is there (docs/fastcgi.md); PHP_CONFIG=/path/to/php-config for another PHP.
 install-extension:

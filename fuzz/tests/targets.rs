@@ -1,4 +1,4 @@
-//! Runs each target for 2 seconds, or `SENDOFF_FUZZ_SECONDS`. A failure prints its case;
+//! Runs each target for a second, or `SENDOFF_FUZZ_SECONDS`. A failure prints its case;
 //! `SENDOFF_FUZZ_CASE` repeats it.
 #![allow(clippy::unwrap_used, reason = "the panic is the failure report")]
 
@@ -10,7 +10,7 @@ use sendoff_fuzz::{
     region, responses, ring, settings,
 };
 
-const USUAL_SECONDS: u64 = 2;
+const USUAL_SECONDS: u64 = 1;
 
 fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok().map(|text| text.parse().unwrap())

@@ -6,12 +6,16 @@ use std::process::{Child, Command, ExitStatus};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
-use crate::{LIMIT, wait};
+use crate::{LIMIT, php_extensions, wait};
 
-/// A command whose process gets a signal when the thread that starts it ends.
+/// A command whose process gets a signal when the thread that starts it ends. PHP in it loads the
+/// extensions that the scenarios use.
 pub fn dies_with_us(program: &Path, signal: &str) -> Command {
     let mut command = Command::new("setpriv");
     command.args(["--pdeathsig", signal, "--"]).arg(program);
+    if let Some(folder) = php_extensions::folder() {
+        command.env(php_extensions::SCANNED, folder);
+    }
     command
 }
 

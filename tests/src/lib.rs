@@ -33,6 +33,7 @@ mod message;
 pub mod mmdb;
 mod multiplexed;
 mod pebble;
+mod php_extensions;
 mod polled;
 mod ports;
 pub mod processes;

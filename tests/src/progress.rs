@@ -25,7 +25,8 @@ impl Progress {
         Self::every(PERIOD, total, what, |line| eprintln!("{line}"))
     }
 
-    fn every(
+    /// The same with a time between two lines, each of which is given to `say`.
+    pub fn every(
         period: Duration,
         total: u64,
         what: &str,
@@ -62,23 +63,5 @@ impl Drop for Progress {
             // The reporter cannot fail.
             let _ = reporter.join();
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn lines_come_until_the_end_and_count() {
-        let (say, said) = channel();
-        let progress = Progress::every(Duration::from_millis(1), 3, "programs", move |line| {
-            let _ = say.send(line);
-        });
-        progress.advance();
-        assert!(said.iter().any(|line| line.starts_with("  1 of 3 programs after ")));
-        drop(progress);
-        // The reporter has ended, so no line can follow.
-        assert!(said.iter().all(|line| line.contains(" of 3 programs after ")));
     }
 }

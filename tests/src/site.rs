@@ -222,16 +222,24 @@ pub fn overwrite(path: &Path, new: &[u8]) {
     OpenOptions::new().write(true).open(path).unwrap().write_all_at(new, 0).unwrap();
 }
 
+/// The period of [`pattern`]: a prime, so no multiple of it below 256 MB is one of a page as well.
+const PERIOD: usize = 65_521;
+
 /// `length` bytes that depend on position and seed, so that a misplaced byte is noticed.
 pub fn pattern(seed: u64, length: usize) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
-    let mut bytes = Vec::with_capacity(length + 8);
-    while bytes.len() < length {
+    let once = length.min(PERIOD);
+    let mut bytes = Vec::with_capacity(length.max(once + 8));
+    while bytes.len() < once {
         state ^= state << 13;
         state ^= state >> 7;
         state ^= state << 17;
         bytes.extend_from_slice(&state.to_le_bytes());
     }
-    bytes.truncate(length);
+    bytes.truncate(once);
+    // Copied, because this code is not optimized: a loop over megabytes was a fifth of some tests.
+    while bytes.len() < length {
+        bytes.extend_from_within(..bytes.len().min(length - bytes.len()));
+    }
     bytes
 }

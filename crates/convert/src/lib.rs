@@ -11,9 +11,6 @@
 //! expressed becomes a route that refuses. The crate reads files only through [`Files`].
 #![forbid(unsafe_code)]
 
-#[cfg(test)]
-mod tests;
-
 use std::path::Path;
 
 pub use sendoff_convert_document::{Conversion, Files, Part, Place, Unreadable};

@@ -26,8 +26,6 @@ mod rewrite;
 mod sections;
 mod server;
 mod tested;
-#[cfg(test)]
-mod tests;
 mod tree;
 
 use std::path::Path;

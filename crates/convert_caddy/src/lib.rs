@@ -26,8 +26,6 @@ mod php;
 mod proxy;
 mod rewriting;
 mod site;
-#[cfg(test)]
-mod tests;
 mod text;
 mod tls;
 mod tokens;

@@ -18,8 +18,6 @@ mod program;
 mod repeated;
 mod settings;
 mod share;
-#[cfg(test)]
-mod tests;
 mod text;
 
 use std::path::Path;

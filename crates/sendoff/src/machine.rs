@@ -13,7 +13,7 @@ use sendoff_sys::process::{find_account, find_group};
 
 use crate::account;
 use crate::children::own_php_program;
-use crate::php_host;
+use crate::{php_build, php_host};
 
 /// The machine on which the program runs.
 #[derive(Debug)]
@@ -97,7 +97,7 @@ impl Machine for ThisMachine {
     }
 
     fn php_build(&self, path: &Path) -> io::Result<Option<PhpBuild>> {
-        Ok(PhpBuild::find(&fs::read(path)?))
+        php_build::of(path, self.file_version(path)?)
     }
 
     fn file_version(&self, path: &Path) -> io::Result<FileVersion> {

@@ -18,6 +18,7 @@ mod machine;
 mod options;
 mod orders;
 mod page_folder;
+mod php_build;
 mod php_host;
 mod php_start;
 mod program;

@@ -3,11 +3,13 @@
 use std::io::{BufRead, BufReader};
 use std::os::unix::net::UnixStream;
 use std::process::{Child, Command, Stdio};
+use std::sync::PoisonError;
 
 use sendoff_config::PHP_VERSION;
 
 use super::TempDir;
 use super::link::{Link, Request, Response};
+use super::master::SPAWNING;
 
 pub struct Fpm {
     child: Child,
@@ -33,8 +35,10 @@ impl Fpm {
         for setting in settings {
             command.arg("-d").arg(setting);
         }
-        let mut child =
-            command.stdin(Stdio::null()).stderr(Stdio::piped()).spawn().expect("php-fpm");
+        let mut child = {
+            let _alone = SPAWNING.lock().unwrap_or_else(PoisonError::into_inner);
+            command.stdin(Stdio::null()).stderr(Stdio::piped()).spawn().expect("php-fpm")
+        };
         let mut log = BufReader::new(child.stderr.take().unwrap()).lines();
         let ready = log.by_ref().any(|line| line.unwrap().contains("ready to handle connections"));
         assert!(ready, "php-fpm does not start");

@@ -120,7 +120,7 @@ fn config_of(pool: PoolConfig, links: u8) -> Config {
 }
 
 /// Prevents other forks while the pool socket is inheritable.
-static SPAWNING: Mutex<()> = Mutex::new(());
+pub(super) static SPAWNING: Mutex<()> = Mutex::new(());
 
 impl Master {
     pub fn start(options: &[&str]) -> Self {

@@ -6,6 +6,7 @@
 mod database;
 mod documents;
 mod dokuwiki;
+mod dokuwiki_slow;
 mod farm;
 mod fields;
 mod frameworks;

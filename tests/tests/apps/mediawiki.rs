@@ -136,6 +136,7 @@ location / { return 404; }
     not(all(root, bookworm)),
     ignore = "needs root, for scripts of www-data, and the versions of Debian 12"
 )]
+#[cfg_attr(all(root, bookworm), ignore = "heavy: a minute")]
 fn mediawiki_as_root() {
     let site = Site::new();
     install(&site);

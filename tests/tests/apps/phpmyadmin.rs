@@ -62,6 +62,7 @@ Include /etc/phpmyadmin/apache.conf
     not(all(root, bookworm)),
     ignore = "needs root, for scripts of www-data, and the versions of Debian 12"
 )]
+#[cfg_attr(all(root, bookworm), ignore = "heavy: half a minute")]
 fn phpmyadmin_as_root() {
     let site = Site::with("index.html", "home");
     let database = Database::start(&site);

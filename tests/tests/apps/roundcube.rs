@@ -139,6 +139,7 @@ $config['session_lifetime'] = 60;
     not(all(root, bookworm)),
     ignore = "needs root, for scripts of www-data, and the versions of Debian 12"
 )]
+#[cfg_attr(all(root, bookworm), ignore = "heavy: half a minute, with a mail server")]
 fn roundcube_as_root() {
     let site = Site::new();
     let mail = Mail::start(&site);

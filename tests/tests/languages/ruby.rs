@@ -106,6 +106,7 @@ fn every_response_is_pumas() {
 }
 
 #[test]
+#[ignore = "heavy: every request of the comparison with Puma, in five modes"]
 fn the_same_bytes_in_every_delivery_mode() {
     let site = Site::new();
     let application = Application::start(&site, &test_application(), &[]);

@@ -7,6 +7,7 @@ mod clock_jumps;
 mod config_file;
 mod control;
 mod control_groups;
+mod costs;
 mod descriptors;
 mod failures;
 mod front;

@@ -11,4 +11,7 @@ mod opcache;
 mod pool_pages;
 mod pools;
 mod responses;
+mod sandbox;
+mod slow;
 mod superglobals;
+mod worker_mode;

@@ -55,7 +55,7 @@ const LATE: Duration = Duration::from_secs(3);
 const ENOUGH: usize = 5;
 
 /// Programs a `cargo test` runs.
-const USUAL: u64 = 160;
+const USUAL: u64 = 80;
 
 struct Arena {
     site: Site,
@@ -335,7 +335,7 @@ fn programs_in_worker_mode_are_answered_as_stock_answers_them() {
 /// Each program runs three times.
 #[test]
 fn requests_of_programs_in_one_worker_are_answered_as_stock_answers_them() {
-    run_with("lasting", 800_000, number("SENDOFF_PROGRAMS").unwrap_or(USUAL / 4));
+    run_with("lasting", 800_000, number("SENDOFF_PROGRAMS").unwrap_or(USUAL / 2));
 }
 
 #[test]

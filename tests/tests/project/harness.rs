@@ -1,8 +1,10 @@
 //! The reference stack and the harness themselves.
 
 use std::process::Command;
+use std::sync::mpsc::channel;
+use std::time::Duration;
 
-use sendoff_tests::{Pair, Request, Site, pattern, repository};
+use sendoff_tests::{Pair, Progress, Request, Site, pattern, repository};
 
 #[test]
 fn stock_serves_what_debian_serves() {
@@ -49,4 +51,17 @@ fn tests_that_fail_are_listed_at_the_end_and_the_others_run() {
     assert!(site.path("ran").exists(), "{said}");
     let (status, said) = run(&["--offline", "--test", "c"]);
     assert!(status == Some(0) && !said.contains("failed:"), "{said}");
+}
+
+#[test]
+fn lines_of_progress_come_until_the_end_and_count() {
+    let (say, said) = channel();
+    let progress = Progress::every(Duration::from_millis(1), 3, "programs", move |line| {
+        let _ = say.send(line);
+    });
+    progress.advance();
+    assert!(said.iter().any(|line| line.starts_with("  1 of 3 programs after ")));
+    drop(progress);
+    // The reporter has ended, so no line can follow.
+    assert!(said.iter().all(|line| line.contains(" of 3 programs after ")));
 }

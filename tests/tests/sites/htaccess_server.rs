@@ -1,5 +1,5 @@
 //! `.htaccess` files in a running server: they are obeyed, and a change counts at once.
-//! `tests/htaccess` compares the meaning of each directive with Apache.
+//! The module `htaccess` compares the meaning of each directive with Apache.
 
 use std::os::unix::fs::{MetadataExt, lchown, symlink};
 

@@ -5,6 +5,7 @@ mod access_log;
 mod authorizers;
 mod error_pages;
 mod explain;
+mod htaccess;
 mod htaccess_check;
 mod htaccess_server;
 mod limit_rate;

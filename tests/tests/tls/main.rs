@@ -5,6 +5,7 @@
 mod acme;
 mod certificates;
 mod connections;
+mod lying_authority;
 mod responses;
 mod scan;
 

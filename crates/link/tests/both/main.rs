@@ -108,31 +108,31 @@ fn run(seed: u64, trouble: Trouble) {
 #[test]
 fn responses_arrive_as_they_were_written() {
     let trouble = Trouble { aborts: false, writers: false, death: false };
-    (0..100).for_each(|seed| run(seed, trouble));
+    (0..50).for_each(|seed| run(seed, trouble));
 }
 
 /// `RECALL`, `RELEASE` and their answers cross in every way, and no byte of a writer is sent.
 #[test]
 fn files_that_change_are_sent_as_they_were() {
     let trouble = Trouble { aborts: false, writers: true, death: false };
-    (0..150).for_each(|seed| run(seed, trouble));
+    (0..75).for_each(|seed| run(seed, trouble));
 }
 
 #[test]
 fn aborts_at_any_time_leave_a_link_that_serves_the_next_request() {
     let trouble = Trouble { aborts: true, writers: true, death: false };
-    (0..150).for_each(|seed| run(seed, trouble));
+    (0..75).for_each(|seed| run(seed, trouble));
 }
 
 /// A request is given to another worker only if the application has not begun.
 #[test]
 fn a_worker_that_dies_at_any_time_takes_one_request_with_it_at_most() {
     let trouble = Trouble { aborts: true, writers: true, death: true };
-    (0..250).for_each(|seed| run(seed, trouble));
+    (0..125).for_each(|seed| run(seed, trouble));
 }
 
 #[test]
-#[ignore = "heavy: ten times as many seeds"]
+#[ignore = "heavy: twenty times as many seeds"]
 fn all_troubles_with_many_seeds() {
     for (aborts, writers, death) in [(false, true, false), (true, true, false), (true, true, true)]
     {
