@@ -4,6 +4,7 @@
 //! page describe its text with the markup, which no client gets.
 
 use std::collections::BTreeSet;
+use std::rc::Rc;
 use std::time::SystemTime;
 
 use sendoff_message::response::{Field, ResponseHead};
@@ -27,25 +28,44 @@ const OF_TEMPLATE: [&str; 12] = [
     "Repr-Digest",
 ];
 
+/// The head of a page with markup.
+#[derive(Debug, Clone)]
+pub struct PageHead {
+    /// Without the fields that describe the text with the markup.
+    pub bare: ResponseHead,
+    terms: Rc<Terms>,
+    /// In seconds.
+    pub age: u64,
+}
+
+impl PageHead {
+    /// Takes the head of a page with markup.
+    #[must_use]
+    pub fn of(mut head: ResponseHead) -> Self {
+        let (terms, age) = (Rc::new(Terms::of(&head)), stated_age(&head));
+        forget_template(&mut head);
+        Self { bare: head, terms, age }
+    }
+}
+
 /// The heads of all parts, as far as they count for the whole page.
 #[derive(Debug)]
 pub struct Merged {
+    page: ResponseHead,
     lifetime: Lifetime,
     directives: BTreeSet<&'static str>,
-    /// Request fields that parts vary with, in lower case.
+    /// Request fields that fragments vary with, in lower case.
     vary: BTreeSet<String>,
     cookies: Vec<Field>,
 }
 
 impl Merged {
-    /// Takes the terms of the page itself. Its cookies stay in its head.
+    /// Begins with the page itself.
     #[must_use]
-    pub fn of(page: &ResponseHead, now: SystemTime) -> Self {
-        let terms = Terms::of(page);
-        let lifetime = terms.lifetime(stated_age(page), now);
-        let Terms { directives, vary, .. } = terms;
-        let (directives, vary) = (directives.into_iter().collect(), vary.into_iter().collect());
-        Self { lifetime, directives, vary, cookies: Vec::new() }
+    pub fn of(PageHead { bare, terms, age }: PageHead, now: SystemTime) -> Self {
+        let (lifetime, directives) = (terms.lifetime(age, now), &terms.directives);
+        let directives = directives.iter().copied().collect();
+        Self { page: bare, lifetime, directives, vary: BTreeSet::new(), cookies: Vec::new() }
     }
 
     /// Adds the terms of a fragment of this age in seconds.
@@ -70,9 +90,10 @@ impl Merged {
         self.lifetime = self.lifetime.and(Lifetime::None);
     }
 
-    /// Makes the page's head the head of the assembled page, whose body has this length.
-    pub fn apply(self, head: &mut ResponseHead, length: u64) {
-        forget_template(head);
+    /// The head of the assembled page, whose body has this length.
+    #[must_use]
+    pub fn into_head(self, length: u64) -> ResponseHead {
+        let mut head = self.page;
         head.length = Some(length);
         let directives = self.directives.into_iter().map(str::to_owned);
         let lifetime = match self.lifetime {
@@ -85,14 +106,17 @@ impl Merged {
         if !control.is_empty() {
             head.field("Cache-Control", control);
         }
-        let own: BTreeSet<_> = vary(head).collect();
-        let more: Vec<_> = self.vary.difference(&own).cloned().collect();
-        if !more.is_empty() {
-            head.field("Vary", more.join(", "));
+        if !self.vary.is_empty() {
+            let own: BTreeSet<_> = vary(&head).collect();
+            let more: Vec<_> = self.vary.difference(&own).cloned().collect();
+            if !more.is_empty() {
+                head.field("Vary", more.join(", "));
+            }
         }
         let is_new = |field: &Field| !head.fields.contains(field);
         let cookies: Vec<_> = self.cookies.into_iter().filter(is_new).collect();
         head.fields.extend(cookies);
+        head
     }
 }
 
@@ -118,13 +142,12 @@ mod tests {
     }
 
     fn merged(page: &str, fragments: &[&str]) -> String {
-        let mut page = head(page);
         let now = SystemTime::UNIX_EPOCH;
-        let mut merged = Merged::of(&page, now);
+        let mut merged = Merged::of(PageHead::of(head(page)), now);
         for fragment in fragments.iter().map(|lines| head(lines)) {
             merged.add(&Terms::of(&fragment), stated_age(&fragment), now);
         }
-        merged.apply(&mut page, 7);
+        let page = merged.into_head(7);
         assert_eq!(page.length, Some(7));
         page.fields.iter().map(Field::text).collect::<Vec<_>>().join("; ")
     }
@@ -166,10 +189,10 @@ mod tests {
             merged(page, &[fragment, fragment]),
             "Content-Type: text/html; Vary: Cookie; Cache-Control: private; Vary: x-a; Set-Cookie: a=1; Set-Cookie: a=1"
         );
-        let mut page = head("Cache-Control: public, max-age=5");
-        let mut merged = Merged::of(&page, SystemTime::UNIX_EPOCH);
+        let page = PageHead::of(head("Cache-Control: public, max-age=5"));
+        let mut merged = Merged::of(page, SystemTime::UNIX_EPOCH);
         merged.shows_request();
-        merged.apply(&mut page, 1);
+        let page = merged.into_head(1);
         assert_eq!(page.value("Cache-Control"), Some(&b"private, no-cache"[..]));
     }
 }

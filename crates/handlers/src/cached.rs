@@ -72,6 +72,14 @@ pub(crate) enum Templates {
     Pages,
 }
 
+/// A kept page for a client.
+pub(crate) struct FreshPage {
+    pub(crate) page: Arc<Page>,
+    /// The value of `Cache-Status`.
+    pub(crate) outcome: String,
+    pub(crate) body: Segment,
+}
+
 /// The outcome of a request that a kept page may answer.
 enum Answered {
     Now(Outcome),
@@ -315,6 +323,14 @@ pub(crate) async fn purge(context: &Context<'_>, sink: &mut dyn Sink) -> Result<
     Ok(Outcome::Sent)
 }
 
+/// The value of `Cache-Status` for a page.
+fn outcome(page: &Page, told: &str, now: SystemTime) -> String {
+    let ttl = page.seconds_left(now).to_string();
+    let told = if page.is_private() { OWN_HIT } else { told };
+    // `format!` takes 200 instructions more.
+    ["sendoff; ", told, "; ttl=", &ttl].concat()
+}
+
 /// The response with a page, of whose use `told` tells the client; `None`: the page's body is gone.
 fn answer(
     context: &Context<'_>,
@@ -324,10 +340,7 @@ fn answer(
     let (cache, now) = (&context.services.page_cache, SystemTime::now());
     match cache.answer(page, context.request, now) {
         Ok((mut head, body)) => {
-            let ttl = page.seconds_left(now).to_string();
-            let told = if page.is_private() { OWN_HIT } else { told };
-            // `format!` takes 200 instructions more.
-            head.field("Cache-Status", ["sendoff; ", told, "; ttl=", &ttl].concat());
+            head.field("Cache-Status", outcome(page, told, now));
             Some((head, body))
         }
         Err(error) => {
@@ -375,16 +388,17 @@ impl<'a> CacheLookup<'a> {
         Some(Self { keeping, key, lscache, context: *context, origin })
     }
 
-    /// The page for the request with its head and its body, if it is fresh and asks for assembly.
-    pub(crate) fn fresh_template(&self) -> Option<(Arc<Page>, ResponseHead, Segment)> {
+    /// The page for the request if it is fresh and asks for assembly. Its head is the stored one.
+    pub(crate) fn fresh_template(&self) -> Option<FreshPage> {
+        let (cache, now) = (&self.context.services.page_cache, SystemTime::now());
         // Pages that other servers have purged are gone before this one is looked up.
-        let _now = self.context.services.page_cache.begun();
+        let _now = cache.begun();
         let page = self.find().filter(|page| page.asks_for_assembly())?;
-        if page.validity(SystemTime::now()) != Validity::Fresh {
+        if page.validity(now) != Validity::Fresh {
             return None;
         }
-        let (head, body) = answer(&self.context, &page, HIT)?;
-        Some((page, head, body?))
+        let (outcome, body) = (outcome(&page, HIT, now), cache.body(&page).ok()?);
+        Some(FreshPage { page, outcome, body })
     }
 
     /// The page for the request: the client's own before the page for all.

@@ -378,8 +378,8 @@ impl Page {
         only_tag(tags.map(|(_, value)| &*value.0))
     }
 
-    /// The head as the application sent it.
-    fn stored_head(&self) -> ResponseHead {
+    /// The head as the application sent it, without `Age`.
+    pub fn stored_head(&self) -> ResponseHead {
         let status = StatusCode::from_u16(self.facts.status).unwrap_or(StatusCode::OK);
         let mut head = ResponseHead::new(status, Some(self.facts.len));
         head.reason = self.facts.reason.as_ref().map(|reason| reason.0.clone().into());

@@ -1,5 +1,7 @@
 //! Decisions that hold for every request for an address, whoever asks.
 
+use std::rc::Rc;
+
 use http::Method;
 use sendoff_message::request::Request;
 
@@ -11,8 +13,8 @@ use crate::router::PathTarget;
 /// configuration.
 #[derive(Debug)]
 pub struct Settled {
-    /// Paths for which no `.htaccess` file may decide.
-    paths: Vec<Vec<u8>>,
+    /// Folders in which and above which no `.htaccess` file may lie, with their last slash.
+    folders: Vec<Rc<[u8]>>,
 }
 
 impl Site {
@@ -47,13 +49,27 @@ impl Site {
         if !asked.into_iter().all(|path| self.rules.are_settled_at(path)) {
             return None;
         }
-        Some(Settled { paths }).filter(|settled| self.is_still(settled))
+        let folder = |path: &Vec<u8>| {
+            let end = path.iter().rposition(|byte| *byte == b'/').map_or(0, |slash| slash + 1);
+            Rc::from(&path[..end])
+        };
+        let mut folders: Vec<_> = paths.iter().map(folder).collect();
+        folders.dedup();
+        Some(Settled { folders }).filter(|settled| self.is_still(settled, &mut Vec::new()))
     }
 
-    /// True if the conditions of a decision of this site hold now.
+    /// True if the conditions of a decision of this site hold now. `free`: folders of which that is
+    /// already known; others are added.
     #[must_use]
-    pub fn is_still(&self, settled: &Settled) -> bool {
-        let is_decided = |path: &Vec<u8>| self.is_decided_by_files(path);
-        self.htaccess.is_none() || !settled.paths.iter().any(is_decided)
+    pub fn is_still(&self, settled: &Settled, free: &mut Vec<Rc<[u8]>>) -> bool {
+        let is_free = |folder: &Rc<[u8]>| {
+            let is_known = free.contains(folder);
+            let is_free = is_known || !self.is_decided_by_files(folder);
+            if is_free && !is_known {
+                free.push(Rc::clone(folder));
+            }
+            is_free
+        };
+        self.htaccess.is_none() || settled.folders.iter().all(is_free)
     }
 }

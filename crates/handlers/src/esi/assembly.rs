@@ -10,7 +10,7 @@ use std::time::{Duration, SystemTime};
 use futures_util::{StreamExt, TryStreamExt, stream};
 use sendoff_delivery::segment::Segment;
 use sendoff_esi::body::Body;
-use sendoff_esi::head::Merged;
+use sendoff_esi::head::{Merged, PageHead};
 use sendoff_esi::target::target;
 use sendoff_esi::template::{Attempt, Include, Node, OnError};
 use sendoff_esi::terms::{Terms, stated_age};
@@ -335,9 +335,9 @@ impl Included {
 
 impl Parts {
     /// The response: the page's head, and the pieces of the page and of its fragments.
-    pub(super) fn into_response(self, mut head: ResponseHead, body: Body) -> Assembled {
+    pub(super) fn into_response(self, head: PageHead, body: Body) -> Assembled {
         let now = SystemTime::now();
-        let mut merged = Merged::of(&head, now);
+        let mut merged = Merged::of(head, now);
         let (mut pieces, mut segments) = (body.into_pieces(), Vec::new());
         let mut rest = vec![self.0.into_iter()];
         while let Some(parts) = rest.last_mut() {
@@ -357,7 +357,7 @@ impl Parts {
             }
         }
         segments.retain(|segment| !segment.is_empty());
-        merged.apply(&mut head, segments.iter().map(Segment::len).sum());
+        let head = merged.into_head(segments.iter().map(Segment::len).sum());
         Assembled { head, segments }
     }
 }

@@ -3,12 +3,14 @@
 
 use std::cell::RefCell;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::SystemTime;
 
 use http::Method;
 use lru::LruCache;
 use sendoff_esi::Template;
 use sendoff_esi::body::Body;
+use sendoff_esi::head::PageHead;
 use sendoff_exchange::sink::Sink;
 use sendoff_message::request::Request;
 use sendoff_message::response::ResponseEnd;
@@ -16,10 +18,9 @@ use sendoff_page_cache::Page;
 
 use super::PageToAssemble;
 use super::assembly::Budget;
-use super::capture::TakenPage;
 use super::fragment::LEFT_OUT;
 use super::plan::{FragmentPlan, KeptFragment};
-use crate::cached::{CacheLookup, OriginApplication};
+use crate::cached::{CacheLookup, FreshPage, OriginApplication};
 use crate::context::Context;
 
 /// Most bytes of all markup that an event loop remembers.
@@ -45,6 +46,8 @@ pub(super) struct Markup {
     pub(super) template: Template,
     /// By the numbers of the includes. Empty for a page that is not kept.
     plans: Vec<RefCell<Option<FragmentPlan>>>,
+    /// The kept page that was sent last, and its head.
+    last: RefCell<Option<(Arc<Page>, PageHead)>>,
 }
 
 impl Default for KeptMarkup {
@@ -63,7 +66,7 @@ impl KeptMarkup {
         let text = body.text().ok()?;
         let template = Template::parse(&text).ok()?;
         let plans = (0..template.includes).map(|_| RefCell::default()).collect();
-        let markup = Rc::new(Markup { template, plans });
+        let markup = Rc::new(Markup { template, plans, last: RefCell::default() });
         self.0.borrow_mut().insert(name.to_owned(), Rc::clone(&markup));
         Some(markup)
     }
@@ -86,19 +89,32 @@ impl Remembered {
 impl Markup {
     /// The markup of a page that is not kept: it is read for one client.
     pub(super) fn for_one(template: Template) -> Self {
-        Self { template, plans: Vec::new() }
+        Self { template, plans: Vec::new(), last: RefCell::default() }
     }
 
     fn weight(&self) -> usize {
         self.template.weight() + PLAN * self.plans.len()
     }
 
+    /// The head of a page with this markup, in front of what its fragments add.
+    fn head(&self, page: &Arc<Page>) -> PageHead {
+        let mut last = self.last.borrow_mut();
+        match &*last {
+            Some((known, head)) if Arc::ptr_eq(known, page) => head.clone(),
+            _ => {
+                let head = PageHead::of(page.stored_head());
+                *last = Some((Arc::clone(page), head.clone()));
+                head
+            }
+        }
+    }
+
     /// The kept fragments for the client of a page, by the numbers of their includes. Purges count as
     /// of the moment when the page was looked up, so nothing may be awaited in between.
     pub(super) fn kept(&self, context: &Context<'_>) -> Vec<Option<KeptFragment>> {
-        let now = SystemTime::now();
+        let (now, mut free) = (SystemTime::now(), Vec::new());
         let plans = self.plans.iter();
-        plans.map(|plan| plan.borrow().as_ref()?.kept(context, now)).collect()
+        plans.map(|plan| plan.borrow().as_ref()?.kept(context, now, &mut free)).collect()
     }
 
     /// True if a plan of this include would be remembered.
@@ -130,14 +146,17 @@ pub(super) fn find(
     if !is_usual {
         return None;
     }
-    let (page, head, segment) = CacheLookup::of(context, origin)?.fresh_template()?;
+    let FreshPage { page, outcome, body: segment } =
+        CacheLookup::of(context, origin)?.fresh_template()?;
     budget.take_bytes(segment.len()).ok()?;
     let mut body = Body::default();
     body.push(segment);
     let markup = context.services.markup.of(&page, &body)?;
+    let mut head = markup.head(&page);
+    head.age = page.age(SystemTime::now());
+    head.bare.field("Cache-Status", outcome);
     let fragments = markup.kept(context);
-    let page = TakenPage { head, body, ending: ResponseEnd::Complete };
-    Some(PageToAssemble { page, markup, fragments })
+    Some(PageToAssemble { head, body, ending: ResponseEnd::Complete, markup, fragments })
 }
 
 /// True if fragments are requested with the fields of this request, so that it leaves none out. Fields

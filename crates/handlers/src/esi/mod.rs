@@ -23,10 +23,13 @@ use std::time::Instant;
 
 use http::header::{ACCEPT_ENCODING, HeaderName};
 use http::{HeaderValue, StatusCode};
+use sendoff_esi::body::Body;
+use sendoff_esi::head::PageHead;
 use sendoff_esi::template::Mistake;
 use sendoff_esi::{Template, surrogate};
 use sendoff_exchange::sink::{Sink, flush, unless_gone};
 use sendoff_message::request::{CONDITIONS, Request};
+use sendoff_message::response::ResponseEnd;
 use sendoff_message::{Cut, Fault};
 
 pub(crate) use self::assembly::Budget;
@@ -116,7 +119,9 @@ async fn ask(
 
 /// A page whose markup has been read.
 struct PageToAssemble {
-    page: TakenPage,
+    head: PageHead,
+    body: Body,
+    ending: ResponseEnd,
     markup: Rc<Markup>,
     /// The fragments that are kept, by the numbers of their includes.
     fragments: Vec<Option<KeptFragment>>,
@@ -124,11 +129,11 @@ struct PageToAssemble {
 
 impl PageToAssemble {
     /// Reads the markup of a page for one client.
-    fn read(page: TakenPage) -> Result<Result<Self, Mistake>, Cut> {
-        let template = Template::parse(&page.body.text()?);
+    fn read(TakenPage { head, body, ending }: TakenPage) -> Result<Result<Self, Mistake>, Cut> {
+        let template = Template::parse(&body.text()?);
         Ok(template.map(|template| {
-            let markup = Rc::new(Markup::for_one(template));
-            Self { page, markup, fragments: Vec::new() }
+            let (head, markup) = (PageHead::of(head), Rc::new(Markup::for_one(template)));
+            Self { head, body, ending, markup, fragments: Vec::new() }
         }))
     }
 }
@@ -140,7 +145,7 @@ async fn answer(
     page: PageToAssemble,
     sink: &mut dyn Sink,
 ) -> Result<Outcome, Cut> {
-    let PageToAssemble { page: TakenPage { head, body, ending }, markup, fragments } = page;
+    let PageToAssemble { head, body, ending, markup, fragments } = page;
     // Bytes that a worker wrote to it would come in front of the page.
     sink.client().withhold_socket();
     let begun = Instant::now();

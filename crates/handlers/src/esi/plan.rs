@@ -72,11 +72,16 @@ impl FragmentPlan {
     }
 
     /// The kept fragment for the client of a page; `None`: it must be requested. `context` is about
-    /// the page, which is kept, too.
-    pub(super) fn kept(&self, context: &Context<'_>, now: SystemTime) -> Option<KeptFragment> {
+    /// the page, which is kept, too. `free`: folders without `.htaccess` files.
+    pub(super) fn kept(
+        &self,
+        context: &Context<'_>,
+        now: SystemTime,
+        free: &mut Vec<Rc<[u8]>>,
+    ) -> Option<KeptFragment> {
         let holds = Rc::ptr_eq(&self.site, context.site)
             && !self.is_over()
-            && self.site.is_still(&self.settled);
+            && self.site.is_still(&self.settled, free);
         if !holds {
             return None;
         }
