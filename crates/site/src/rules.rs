@@ -318,8 +318,7 @@ impl CompiledRoutes {
         Ok(())
     }
 
-    /// True if the routes treat all requests by GET for a path alike, whoever asks. In doubt they do
-    /// not.
+    /// True if the routes treat all requests by GET for a path alike. In doubt they do not.
     pub(super) fn are_settled_at(&self, path: &[u8]) -> bool {
         let concern = |route: &&CompiledRoute| route.conditions.may_hold_at(path);
         self.routes.iter().filter(concern).all(CompiledRoute::is_settled)

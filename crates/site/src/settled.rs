@@ -1,4 +1,4 @@
-//! Decisions that hold for every request for an address, whoever asks.
+//! Decisions that hold for all clients that request an address.
 
 use std::rc::Rc;
 
