@@ -10,6 +10,7 @@ mod farm;
 mod fields;
 mod frameworks;
 mod kept;
+mod lscache;
 mod mail;
 mod mediawiki;
 mod phpmyadmin;
