@@ -18,7 +18,7 @@ const STEPS: usize = 400;
 /// The lowest number of steps that kept pages must answer, or the test would show nothing.
 const LEAST_HITS: usize = 100;
 
-/// One of so many random steps changes the site.
+/// Random steps for each change of the site, on average.
 const CHANGES: usize = 40;
 
 /// Shows the user and the cart on each page, and tells the plugin about carts as its part for
@@ -61,7 +61,7 @@ const CONTENT: &str = "require 'wp-load.php'; require 'wp-admin/includes/plugin.
     $done = activate_plugin('litespeed-cache/litespeed-cache.php');
     if (is_wp_error($done)) throw new Exception($done->get_error_message());";
 
-/// WordPress behind a server that keeps pages, and behind one that keeps none. To the plugin they
+/// WordPress behind two servers, of which the first keeps pages. To the plugin they
 /// are the same.
 struct Blog {
     keeps: Server,
@@ -127,7 +127,7 @@ impl Blog {
 
     /// Compares a page with the page that the application makes now. Returns true if it was kept.
     fn compare(&self, browser: &mut Browser, target: &str, place: &str) -> bool {
-        // The cookies of the plain answer are for nobody.
+        // Cookies that the plain answer sets are dropped.
         let mut plain = browser.clone();
         let ours = self.get(browser, target);
         let theirs = plain.get(self.plain.addr(), target);
