@@ -7,7 +7,7 @@ use http::HeaderMap;
 use http::header::{CONTENT_TYPE, COOKIE};
 use sendoff_config::{Address, FastCgiAuthorizer};
 use sendoff_fastcgi::handover::ACCEL_PARAM;
-use sendoff_message::request::{Request, Scheme, TlsFacts, protocol};
+use sendoff_message::request::{Request, Scheme, TlsFacts, decode_path, protocol};
 use sendoff_site::router::{Script, Upstream};
 use sendoff_site::sendable::Sendable;
 use sendoff_upstream::cgi::RequestMessageBuilder;
@@ -151,6 +151,11 @@ fn write(
     if site.speaks_lscache() {
         let edition = if site.assembles(effects) { LSCACHE_WITH_ESI } else { LSCACHE };
         edition.into_iter().for_each(|(name, value)| param(name, value));
+        // The WordPress plugin limits cookies of commenters to this path.
+        let asked = request.uri.split(|&byte| byte == b'?').next().unwrap_or_default();
+        if let Ok(path) = decode_path(asked) {
+            param("SCRIPT_URL", &path);
+        }
     }
     for (name, value) in &effects.params {
         put(name, value);

@@ -4,11 +4,13 @@
 //! page describe its text with the markup, which no client gets.
 
 use std::collections::BTreeSet;
+use std::rc::Rc;
 use std::time::SystemTime;
 
 use sendoff_message::response::{Field, ResponseHead};
 
 use crate::surrogate::CONTROL;
+use crate::terms::{Lifetime, Terms, stated_age, vary};
 
 /// Fields of a page that describe its text with the markup, or its time without its fragments'.
 const OF_TEMPLATE: [&str; 12] = [
@@ -26,90 +28,52 @@ const OF_TEMPLATE: [&str; 12] = [
     "Repr-Digest",
 ];
 
-/// Directives that count for the whole page if one part has them.
-const STAY: [&str; 3] = ["private", "must-revalidate", "no-transform"];
+/// The head of a page with markup.
+#[derive(Debug, Clone)]
+pub struct PageHead {
+    /// Without the fields that describe the text with the markup.
+    pub bare: ResponseHead,
+    terms: Rc<Terms>,
+    /// In seconds.
+    pub age: u64,
+}
 
-/// The time for which a client may keep a response.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Lifetime {
-    /// The response says nothing.
-    Unsaid,
-    /// Seconds from now.
-    For(u64),
-    /// `no-cache`
-    None,
-    /// `no-store`
-    Never,
+impl PageHead {
+    /// Takes the head of a page with markup.
+    #[must_use]
+    pub fn of(mut head: ResponseHead) -> Self {
+        let (terms, age) = (Rc::new(Terms::of(&head)), stated_age(&head));
+        forget_template(&mut head);
+        Self { bare: head, terms, age }
+    }
 }
 
 /// The heads of all parts, as far as they count for the whole page.
 #[derive(Debug)]
 pub struct Merged {
+    page: ResponseHead,
     lifetime: Lifetime,
     directives: BTreeSet<&'static str>,
-    /// Request fields that parts vary with, in lower case.
+    /// Request fields that fragments vary with, in lower case.
     vary: BTreeSet<String>,
     cookies: Vec<Field>,
 }
 
-impl Lifetime {
-    fn of(head: &ResponseHead, control: &str, now: SystemTime) -> Self {
-        let has = |name: &str| control.contains(name);
-        let seconds = || {
-            let mut words = control.split(',').map(str::trim);
-            let value = words.find_map(|word| word.strip_prefix("max-age="))?;
-            Some(value.trim_matches('"').parse().unwrap_or(0_u64))
-        };
-        let age = || text(head, "Age").and_then(|age| age.parse::<u64>().ok()).unwrap_or(0);
-        if has("no-store") {
-            return Self::Never;
-        }
-        if has("no-cache") || control.is_empty() && head.has("Pragma") {
-            return Self::None;
-        }
-        match seconds() {
-            Some(seconds) => Self::For(seconds.saturating_sub(age())),
-            None if head.has("Expires") => {
-                let end =
-                    text(head, "Expires").and_then(|date| httpdate::parse_http_date(date).ok());
-                let left = end.and_then(|end| end.duration_since(now).ok());
-                Self::For(left.unwrap_or_default().as_secs())
-            }
-            None => Self::Unsaid,
-        }
-    }
-
-    /// The lifetime of a page with parts that have these. A part that says nothing may change at any
-    /// time.
-    fn and(self, other: Self) -> Self {
-        match (self, other) {
-            (Self::Never, _) | (_, Self::Never) => Self::Never,
-            (Self::Unsaid, Self::Unsaid) => Self::Unsaid,
-            (Self::For(one), Self::For(other)) => Self::For(one.min(other)),
-            _ => Self::None,
-        }
-    }
-}
-
 impl Merged {
-    /// Takes the fields of the page itself.
+    /// Begins with the page itself.
     #[must_use]
-    pub fn of(page: &ResponseHead, now: SystemTime) -> Self {
-        let control = control(page);
-        let lifetime = Lifetime::of(page, &control, now);
-        let directives = STAY.into_iter().filter(|name| control.contains(name)).collect();
-        let vary = vary(page).collect();
-        Self { lifetime, directives, vary, cookies: Vec::new() }
+    pub fn of(PageHead { bare, terms, age }: PageHead, now: SystemTime) -> Self {
+        let (lifetime, directives) = (terms.lifetime(age, now), &terms.directives);
+        let directives = directives.iter().copied().collect();
+        Self { page: bare, lifetime, directives, vary: BTreeSet::new(), cookies: Vec::new() }
     }
 
-    /// Adds the fields of a fragment.
-    pub fn add(&mut self, fragment: &ResponseHead, now: SystemTime) {
-        let control = control(fragment);
-        self.lifetime = self.lifetime.and(Lifetime::of(fragment, &control, now));
-        self.directives.extend(STAY.into_iter().filter(|name| control.contains(name)));
-        self.vary.extend(vary(fragment));
-        let cookies = fragment.fields.iter().filter(|field| field.is("Set-Cookie"));
-        self.cookies.extend(cookies.cloned());
+    /// Adds the terms of a fragment of this age in seconds.
+    pub fn add(&mut self, fragment: &Terms, age: u64, now: SystemTime) {
+        self.lifetime = self.lifetime.and(fragment.lifetime(age, now));
+        self.directives.extend(&fragment.directives);
+        self.vary.extend(fragment.vary.iter().cloned());
+        self.cookies.extend(fragment.cookies.iter().cloned());
         if !self.cookies.is_empty() {
             self.directives.insert("private");
         }
@@ -126,9 +90,10 @@ impl Merged {
         self.lifetime = self.lifetime.and(Lifetime::None);
     }
 
-    /// Makes the page's head the head of the assembled page, whose body has this length.
-    pub fn apply(self, head: &mut ResponseHead, length: u64) {
-        forget_template(head);
+    /// The head of the assembled page, whose body has this length.
+    #[must_use]
+    pub fn into_head(self, length: u64) -> ResponseHead {
+        let mut head = self.page;
         head.length = Some(length);
         let directives = self.directives.into_iter().map(str::to_owned);
         let lifetime = match self.lifetime {
@@ -141,14 +106,17 @@ impl Merged {
         if !control.is_empty() {
             head.field("Cache-Control", control);
         }
-        let own: BTreeSet<_> = vary(head).collect();
-        let more: Vec<_> = self.vary.difference(&own).cloned().collect();
-        if !more.is_empty() {
-            head.field("Vary", more.join(", "));
+        if !self.vary.is_empty() {
+            let own: BTreeSet<_> = vary(&head).collect();
+            let more: Vec<_> = self.vary.difference(&own).cloned().collect();
+            if !more.is_empty() {
+                head.field("Vary", more.join(", "));
+            }
         }
         let is_new = |field: &Field| !head.fields.contains(field);
         let cookies: Vec<_> = self.cookies.into_iter().filter(is_new).collect();
         head.fields.extend(cookies);
+        head
     }
 }
 
@@ -156,26 +124,6 @@ impl Merged {
 pub fn forget_template(head: &mut ResponseHead) {
     head.fields.retain(|field| !OF_TEMPLATE.iter().any(|name| field.is(name)));
     head.length = None;
-}
-
-/// The directives of `Cache-Control`, in lower case.
-fn control(head: &ResponseHead) -> String {
-    let fields = head.fields.iter().filter(|field| field.is("Cache-Control"));
-    let values = fields.map(|field| String::from_utf8_lossy(field.value()).to_ascii_lowercase());
-    values.collect::<Vec<_>>().join(",")
-}
-
-/// The members of `Vary`, in lower case.
-fn vary(head: &ResponseHead) -> impl Iterator<Item = String> {
-    let fields = head.fields.iter().filter(|field| field.is("Vary"));
-    let values = fields.map(|field| String::from_utf8_lossy(field.value()).to_ascii_lowercase());
-    let text = values.collect::<Vec<_>>().join(",");
-    let names = text.split(',').map(|name| name.trim().to_owned());
-    names.filter(|name| !name.is_empty()).collect::<Vec<_>>().into_iter()
-}
-
-fn text<'h>(head: &'h ResponseHead, name: &str) -> Option<&'h str> {
-    head.value(name).and_then(|value| std::str::from_utf8(value).ok()).map(str::trim)
 }
 
 #[cfg(test)]
@@ -194,11 +142,12 @@ mod tests {
     }
 
     fn merged(page: &str, fragments: &[&str]) -> String {
-        let mut page = head(page);
         let now = SystemTime::UNIX_EPOCH;
-        let mut merged = Merged::of(&page, now);
-        fragments.iter().for_each(|fragment| merged.add(&head(fragment), now));
-        merged.apply(&mut page, 7);
+        let mut merged = Merged::of(PageHead::of(head(page)), now);
+        for fragment in fragments.iter().map(|lines| head(lines)) {
+            merged.add(&Terms::of(&fragment), stated_age(&fragment), now);
+        }
+        let page = merged.into_head(7);
         assert_eq!(page.length, Some(7));
         page.fields.iter().map(Field::text).collect::<Vec<_>>().join("; ")
     }
@@ -240,10 +189,10 @@ mod tests {
             merged(page, &[fragment, fragment]),
             "Content-Type: text/html; Vary: Cookie; Cache-Control: private; Vary: x-a; Set-Cookie: a=1; Set-Cookie: a=1"
         );
-        let mut page = head("Cache-Control: public, max-age=5");
-        let mut merged = Merged::of(&page, SystemTime::UNIX_EPOCH);
+        let page = PageHead::of(head("Cache-Control: public, max-age=5"));
+        let mut merged = Merged::of(page, SystemTime::UNIX_EPOCH);
         merged.shows_request();
-        merged.apply(&mut page, 1);
+        let page = merged.into_head(1);
         assert_eq!(page.value("Cache-Control"), Some(&b"private, no-cache"[..]));
     }
 }

@@ -4,7 +4,7 @@
 //! ```text
 //!  head ── asks() ──▶ body ── Template::parse() ──▶ nodes ── target() ──▶ requests for fragments
 //!                                                     │
-//!                                 heads of all parts ─┴─ Freshness ──▶ head of the assembled page
+//!                        heads of all parts ─ Terms ──┴─ Merged ──▶ head of the assembled page
 //! ```
 //!
 //! - [`body`]: the segments of a page, and their pieces
@@ -13,6 +13,7 @@
 //! - `parser`, `tag`: from bytes to elements
 //! - [`variables`]: `$(HTTP_COOKIE{name})` and the like
 //! - [`target`]: the address of a fragment, on the page's own host only
+//! - [`terms`]: the words in the head of a part that count for the whole page
 //! - [`head`]: the time for which clients may keep an assembled page
 #![forbid(unsafe_code)]
 
@@ -23,6 +24,7 @@ pub mod surrogate;
 mod tag;
 pub mod target;
 pub mod template;
+pub mod terms;
 pub mod variables;
 
 pub use template::Template;

@@ -5,7 +5,7 @@ use std::ops::Range;
 use memchr::memmem;
 
 use crate::tag::{self, Kind, Tag};
-use crate::template::{Attempt, DEEPEST, Include, MOST_ELEMENTS, Mistake, Node, OnError};
+use crate::template::{Attempt, DEEPEST, Include, MOST_ELEMENTS, Mistake, Node, OnError, Template};
 use crate::variables::{Text, split};
 
 /// Most bytes of a name that a message shows. Names are ASCII.
@@ -37,18 +37,20 @@ pub(crate) struct Parser<'p> {
     at: usize,
     depth: usize,
     elements: usize,
+    includes: usize,
     /// Open `<!--esi`.
     uncommented: usize,
 }
 
 impl<'p> Parser<'p> {
     pub(crate) fn new(page: &'p [u8]) -> Self {
-        Self { page, at: 0, depth: 0, elements: 0, uncommented: 0 }
+        Self { page, at: 0, depth: 0, elements: 0, includes: 0, uncommented: 0 }
     }
 
-    /// The parts of the whole page.
-    pub(crate) fn page(mut self) -> Result<Vec<Node>, Mistake> {
-        self.contents(Within::Page, Reading::Plain)
+    /// The whole page.
+    pub(crate) fn page(mut self) -> Result<Template, Mistake> {
+        let nodes = self.contents(Within::Page, Reading::Plain)?;
+        Ok(Template { nodes, includes: self.includes })
     }
 
     /// The next piece of markup, and the text in front of it.
@@ -106,7 +108,7 @@ impl<'p> Parser<'p> {
                     self.element(at, &name, attributes, reading, &mut nodes)?;
                 }
                 Kind::Empty { name, attributes } => {
-                    empty(at, &name, attributes, &mut nodes)?;
+                    self.empty(at, &name, attributes, &mut nodes)?;
                 }
             }
         }
@@ -163,10 +165,29 @@ impl<'p> Parser<'p> {
                 if self.page[self.at..].trim_ascii_start().starts_with(close.as_bytes()) {
                     self.skip(at, close.as_bytes())?;
                 }
-                empty(at, name, attributes, nodes)
+                self.empty(at, name, attributes, nodes)
             }
             _ => Err(unknown(at, name)),
         }
+    }
+
+    /// Reads an element without contents.
+    fn empty(
+        &mut self,
+        at: usize,
+        name: &str,
+        attributes: Attributes,
+        nodes: &mut Vec<Node>,
+    ) -> Result<(), Mistake> {
+        match name {
+            "include" => {
+                nodes.push(Node::Include(include(at, self.includes, attributes)?));
+                self.includes += 1;
+            }
+            "comment" | "remove" | "inline" | "vars" => {}
+            _ => return Err(unknown(at, name)),
+        }
+        Ok(())
     }
 
     /// Leaves out everything up to the end of an element.
@@ -215,24 +236,9 @@ impl Within {
     }
 }
 
-/// Reads an element without contents.
-fn empty(
-    at: usize,
-    name: &str,
-    attributes: Attributes,
-    nodes: &mut Vec<Node>,
-) -> Result<(), Mistake> {
-    match name {
-        "include" => nodes.push(Node::Include(include(at, attributes)?)),
-        "comment" | "remove" | "inline" | "vars" => {}
-        _ => return Err(unknown(at, name)),
-    }
-    Ok(())
-}
-
 /// Attributes that have no effect, such as `cache-control` of LSCache's plugins, are ignored: the
 /// response with the fragment says the same.
-fn include(at: usize, attributes: Attributes) -> Result<Include, Mistake> {
+fn include(at: usize, number: usize, attributes: Attributes) -> Result<Include, Mistake> {
     let (mut src, mut alt, mut on_error) = (None, None, OnError::Fail);
     for (name, value) in attributes {
         match name.as_str() {
@@ -243,7 +249,7 @@ fn include(at: usize, attributes: Attributes) -> Result<Include, Mistake> {
         }
     }
     let src = src.ok_or_else(|| Mistake { at, why: "<esi:include> has no src".to_owned() })?;
-    Ok(Include { src, alt, on_error })
+    Ok(Include { number, src, alt, on_error })
 }
 
 fn unknown(at: usize, name: &str) -> Mistake {
@@ -268,7 +274,7 @@ mod tests {
             let one = |node: &Node| match node {
                 Node::Text(range) => page[range.clone()].to_owned(),
                 Node::Variable(variable) => format!("{variable:?}"),
-                Node::Include(Include { src, alt, on_error }) => {
+                Node::Include(Include { src, alt, on_error, .. }) => {
                     let alt = alt.as_ref().map(|alt| format!("|{}", alt.source()));
                     let mark = if *on_error == OnError::Continue { "!" } else { "" };
                     format!("[{}{}{mark}]", src.source(), alt.unwrap_or_default())

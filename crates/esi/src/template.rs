@@ -18,6 +18,8 @@ pub(crate) const DEEPEST: usize = 16;
 pub struct Template {
     /// Its parts in their order.
     pub nodes: Vec<Node>,
+    /// The number of its includes.
+    pub includes: usize,
 }
 
 /// A part of a page.
@@ -36,6 +38,8 @@ pub enum Node {
 /// `<esi:include>`.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Include {
+    /// Its number among the includes of the page, in their order.
+    pub number: usize,
     /// The address of the fragment.
     pub src: Text,
     /// The address of another fragment, if there is none at the first address.
@@ -83,6 +87,24 @@ impl Template {
     /// # Errors
     /// An element is unknown, incomplete or in the wrong place, or there are too many.
     pub fn parse(page: &[u8]) -> Result<Self, Mistake> {
-        Parser::new(page).page().map(|nodes| Self { nodes })
+        Parser::new(page).page()
     }
+
+    /// Bytes in memory, roughly.
+    #[must_use]
+    pub fn weight(&self) -> usize {
+        weight(&self.nodes)
+    }
+}
+
+fn weight(nodes: &[Node]) -> usize {
+    let parts = nodes.iter().map(|node| match node {
+        Node::Text(_) => 0,
+        Node::Variable(variable) => variable.weight(),
+        Node::Include(Include { src, alt, .. }) => {
+            src.weight() + alt.as_ref().map_or(0, Text::weight)
+        }
+        Node::Try(Attempt { attempt, except }) => weight(attempt) + weight(except),
+    });
+    size_of_val(nodes) + parts.sum::<usize>()
 }

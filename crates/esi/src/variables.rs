@@ -65,6 +65,15 @@ enum Piece {
 }
 
 impl Variable {
+    /// Bytes on the heap, roughly.
+    pub(crate) fn weight(&self) -> usize {
+        let name = match &self.subject {
+            Subject::Accepts(name) | Subject::Cookie(name) | Subject::Parameter(name) => name.len(),
+            _ => 0,
+        };
+        name + self.default.len()
+    }
+
     /// Reads the text between `$(` and `)`.
     fn parse(text: &str) -> Result<Self, String> {
         let (subject, default) = text.split_once('|').unwrap_or((text, ""));
@@ -184,6 +193,22 @@ impl Text {
     #[must_use]
     pub fn source(&self) -> &str {
         &self.source
+    }
+
+    /// Bytes on the heap, roughly.
+    pub(crate) fn weight(&self) -> usize {
+        let variables = self.pieces.iter().filter_map(|piece| match piece {
+            Piece::Plain(_) => None,
+            Piece::Variable(variable) => Some(variable.weight()),
+        });
+        self.source.len() + size_of_val(&self.pieces[..]) + variables.sum::<usize>()
+    }
+
+    /// The address, if it is the same for all requests.
+    #[must_use]
+    pub fn fixed(&self) -> Option<&str> {
+        let is_fixed = !self.pieces.iter().any(|piece| matches!(piece, Piece::Variable(_)));
+        is_fixed.then_some(&self.source)
     }
 
     /// The address for this request.

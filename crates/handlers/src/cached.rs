@@ -1,6 +1,8 @@
 //! The page cache in front of applications: a kept page is sent again, or one request makes the
 //! page while others wait for it (`docs/page-cache.md`).
 
+mod address;
+
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -22,6 +24,7 @@ use sendoff_report::explain::Remark;
 use sendoff_site::router::{Script, Upstream};
 use tokio::time::timeout;
 
+pub(crate) use self::address::AddressLookup;
 use crate::application::proxy::{self, Passed};
 use crate::application::script;
 use crate::context::Context;
@@ -32,6 +35,9 @@ use crate::services::Services;
 /// Maximum wait for another request that makes the same page. After that the request asks the
 /// application itself (nginx: `proxy_cache_lock_timeout`, 5 s, too).
 const PATIENCE: Duration = Duration::from_secs(5);
+
+/// The outcome for a fresh page.
+const HIT: &str = "hit";
 
 /// The outcome for a page that only this client gets.
 const OWN_HIT: &str = "hit; detail=private";
@@ -64,6 +70,14 @@ pub(crate) enum Templates {
     Text,
     /// The caller assembles them.
     Pages,
+}
+
+/// A kept page for a client.
+pub(crate) struct FreshPage {
+    pub(crate) page: Arc<Page>,
+    /// The value of `Cache-Status`.
+    pub(crate) outcome: String,
+    pub(crate) body: Segment,
 }
 
 /// The outcome of a request that a kept page may answer.
@@ -249,6 +263,19 @@ pub(crate) fn may_purge(context: &Context<'_>) -> bool {
     may_change(context) || context.site.speaks_lscache() && context.services.page_cache.is_in_use()
 }
 
+/// The way in which pages for the request are kept; `None`: they are not.
+fn keeping(context: &Context<'_>) -> Option<Keeping> {
+    match context.effects.settings.page_cache.or(context.site.page_cache)? {
+        PageCache::On(keeping) => Some(keeping),
+        PageCache::Off => None,
+    }
+}
+
+/// True if requests with cookies get the same pages as requests without.
+fn admits_cookies(keeping: Keeping) -> bool {
+    keeping.cookies || keeping.fresh.is_none()
+}
+
 /// True if the request has cookies by which pages may differ. The cookie `of_server`, which binds
 /// the client to a host, is none of them.
 fn has_cookies(request: &Request, of_server: Option<&str>) -> bool {
@@ -297,11 +324,37 @@ pub(crate) async fn purge(context: &Context<'_>, sink: &mut dyn Sink) -> Result<
     Ok(Outcome::Sent)
 }
 
+/// The value of `Cache-Status` for a page.
+fn outcome(page: &Page, told: &str, now: SystemTime) -> String {
+    let ttl = page.seconds_left(now).to_string();
+    let told = if page.is_private() { OWN_HIT } else { told };
+    // `format!` takes 200 instructions more.
+    ["sendoff; ", told, "; ttl=", &ttl].concat()
+}
+
+/// The response with a page, of whose use `told` tells the client; `None`: the page's body is gone.
+fn answer(
+    context: &Context<'_>,
+    page: &Page,
+    told: &str,
+) -> Option<(ResponseHead, Option<Segment>)> {
+    let (cache, now) = (&context.services.page_cache, SystemTime::now());
+    match cache.answer(page, context.request, now) {
+        Ok((mut head, body)) => {
+            head.field("Cache-Status", outcome(page, told, now));
+            Some((head, body))
+        }
+        Err(error) => {
+            tracing::debug!(%error, "a kept page is gone");
+            None
+        }
+    }
+}
+
 impl<'a> CacheLookup<'a> {
     /// `None`: no kept page may answer, and the response may not be kept.
-    fn of(context: &Context<'a>, origin: OriginApplication<'a>) -> Option<Self> {
-        let used = context.effects.settings.page_cache.or(context.site.page_cache);
-        let Some(PageCache::On(keeping)) = used else { return None };
+    pub(crate) fn of(context: &Context<'a>, origin: OriginApplication<'a>) -> Option<Self> {
+        let keeping = keeping(context)?;
         let request = context.request;
         let shows_certificate =
             || request.tls.as_ref().is_some_and(|tls| tls.client_certificate.is_some());
@@ -311,8 +364,7 @@ impl<'a> CacheLookup<'a> {
             && !context.effects.authorized.has_variables
             && !request.headers.contains_key(AUTHORIZATION)
             && !request.headers.contains_key(UPGRADE)
-            && (keeping.cookies
-                || keeping.fresh.is_none()
+            && (admits_cookies(keeping)
                 || !has_cookies(request, origin.cookie_name(context)))
             // The application may not read a cookie that is part of the key.
             && !may_be_read_in_part(&request.headers)
@@ -336,6 +388,19 @@ impl<'a> CacheLookup<'a> {
         let asked = LsCacheRequest::of(request, environment, &key)?;
         let (key, lscache) = (asked.key.clone(), Some(asked));
         Some(Self { keeping, key, lscache, context: *context, origin })
+    }
+
+    /// The page for the request if it is fresh and asks for assembly. Its head is the stored one.
+    pub(crate) fn fresh_template(&self) -> Option<FreshPage> {
+        let (cache, now) = (&self.context.services.page_cache, SystemTime::now());
+        // Pages that other servers have purged are gone before this one is looked up.
+        let _now = cache.begun();
+        let page = self.find().filter(|page| page.asks_for_assembly())?;
+        if page.validity(now) != Validity::Fresh {
+            return None;
+        }
+        let (outcome, body) = (outcome(&page, HIT, now), cache.body(&page).ok()?);
+        Some(FreshPage { page, outcome, body })
     }
 
     /// The page for the request: the client's own before the page for all.
@@ -374,7 +439,7 @@ impl<'a> CacheLookup<'a> {
             let page = self.find();
             let validity = page.as_ref().map(|page| page.validity(SystemTime::now()));
             if let (Some(page), Some(Validity::Fresh)) = (&page, validity)
-                && self.send(page, "hit", sink).await?
+                && self.send(page, HIT, sink).await?
             {
                 return Ok(Answered::Now(Outcome::Sent));
             }
@@ -421,7 +486,7 @@ impl<'a> CacheLookup<'a> {
 
     /// Sends a page. Returns false if its body is gone.
     async fn send(&self, page: &Arc<Page>, told: &str, sink: &mut dyn Sink) -> Result<bool, Cut> {
-        let Some(answer) = self.answer(page, told) else { return Ok(false) };
+        let Some(answer) = answer(&self.context, page, told) else { return Ok(false) };
         self.deliver(answer, sink).await?;
         Ok(true)
     }
@@ -447,24 +512,6 @@ impl<'a> CacheLookup<'a> {
             Flight::Wait(_) | Flight::MakeUnshared => send.await,
         };
         is_sent.map(|is_sent| is_sent.then_some(Answered::Now(Outcome::Sent)))
-    }
-
-    /// The response with a page; `None`: the page's body is gone.
-    fn answer(&self, page: &Arc<Page>, told: &str) -> Option<(ResponseHead, Option<Segment>)> {
-        let (cache, now) = (&self.context.services.page_cache, SystemTime::now());
-        match cache.answer(page, self.context.request, now) {
-            Ok((mut head, body)) => {
-                let ttl = page.seconds_left(now).to_string();
-                let told = if page.is_private() { OWN_HIT } else { told };
-                // `format!` takes 200 instructions more.
-                head.field("Cache-Status", ["sendoff; ", told, "; ttl=", &ttl].concat());
-                Some((head, body))
-            }
-            Err(error) => {
-                tracing::debug!(%error, "a kept page is gone");
-                None
-            }
-        }
     }
 
     async fn deliver(
@@ -538,7 +585,7 @@ impl<'a> CacheLookup<'a> {
         match (ended, old) {
             (ApplicationOutcome::StillValid(said, permit), Some(old)) => {
                 let (page, is_kept) = self.renewed(old, begun, &said, permit);
-                let answer = self.answer(&page, "hit; fwd=stale; fwd-status=304");
+                let answer = answer(&self.context, &page, "hit; fwd=stale; fwd-status=304");
                 if !is_kept {
                     // The answer already has the body, or its file open.
                     self.context.services.page_cache.drop_page(old);

@@ -28,6 +28,7 @@ use sendoff_upstream_worker::link::LocalPool;
 use tokio::sync::watch;
 
 use crate::challenges::Challenges;
+use crate::esi::KeptMarkup;
 use sendoff_delivery_stats::lending_stats::AllLendingStats;
 use sendoff_delivery_stats::patience::Patience;
 use sendoff_delivery_stats::sizes::Sizes;
@@ -46,6 +47,8 @@ pub struct Services {
     pub compressor: Arc<Compressor>,
     /// Kept pages, which all event loops share.
     pub page_cache: Arc<PageCache>,
+    /// The markup of kept pages that clients have got lately.
+    pub markup: KeptMarkup,
     /// The sites of this generation.
     pub sites: Sites,
     /// TLS configurations by the number of the site; `None`: the site has no TLS.

@@ -90,14 +90,14 @@ impl Key {
         let separator = (!effects.mapped.is_empty()).then_some((&b""[..], &b""[..]));
         let mapped = effects.mapped.iter().map(|(name, value)| (name.as_bytes(), &value[..]));
         let told = told.chain(separator).chain(mapped).flat_map(|(name, value)| [name, value]);
-        // Few requests have one, and a look for each of the names takes longer than all else here.
-        let is_steering = |name: &HeaderName| STEERING.binary_search(&name.as_str()).is_ok();
-        let steering = match request.headers.keys().any(is_steering) {
-            true => &STEERING[..],
-            false => &[],
-        };
-        let steering = steering.iter().flat_map(|name| {
-            let values = request.headers.get_all(*name).iter();
+        // Few requests have one, and most of these the server's own. A look for each of the names
+        // takes longer than all else here.
+        let place = |name: &HeaderName| STEERING.binary_search(&name.as_str()).ok();
+        let mut steering: Vec<_> = request.headers.keys().filter_map(place).collect();
+        steering.sort_unstable();
+        let steering = steering.into_iter().flat_map(|place| {
+            let name = STEERING[place];
+            let values = request.headers.get_all(name).iter();
             values.flat_map(|value| [name.as_bytes(), value.as_bytes()])
         });
         let mut text = Vec::with_capacity(USUAL);

@@ -148,14 +148,19 @@ pub struct Page {
     fields: Vec<Field>,
     /// The age when the page was made.
     age: Duration,
+    /// The page is to be put together from fragments.
+    asks_for_assembly: bool,
 }
 
 impl Page {
     pub(super) fn new(facts: Facts) -> Self {
         let fields = facts.fields.iter();
         let fields = fields.map(|(name, value)| Field::shared(name.0.clone(), value.0.clone()));
-        let mut page = Self { fields: fields.collect(), age: Duration::ZERO, facts };
-        page.age = freshness::age(&page.stored_head(), page.facts.made);
+        let (fields, age) = (fields.collect(), Duration::ZERO);
+        let mut page = Self { fields, age, facts, asks_for_assembly: false };
+        let head = page.stored_head();
+        page.age = freshness::age(&head, page.facts.made);
+        page.asks_for_assembly = surrogate::asks(&head);
         page.fields.retain(|field| !field.is("Age"));
         page
     }
@@ -226,7 +231,19 @@ impl Page {
 
     /// True if the page is to be put together from fragments.
     pub fn asks_for_assembly(&self) -> bool {
-        surrogate::asks(&self.stored_head())
+        self.asks_for_assembly
+    }
+
+    /// The name of the file with its body. No other page has had it, apart from this page with
+    /// other lifetimes.
+    pub fn body_name(&self) -> &str {
+        &self.facts.body
+    }
+
+    /// Its age in seconds, which its head states.
+    pub fn age(&self, now: SystemTime) -> u64 {
+        let age = now.duration_since(self.facts.made).unwrap_or_default();
+        age.saturating_add(self.age).as_secs()
     }
 
     /// The cookies that the page varies with.
@@ -361,8 +378,8 @@ impl Page {
         only_tag(tags.map(|(_, value)| &*value.0))
     }
 
-    /// The head as the application sent it.
-    fn stored_head(&self) -> ResponseHead {
+    /// The head as the application sent it, without `Age`.
+    pub fn stored_head(&self) -> ResponseHead {
         let status = StatusCode::from_u16(self.facts.status).unwrap_or(StatusCode::OK);
         let mut head = ResponseHead::new(status, Some(self.facts.len));
         head.reason = self.facts.reason.as_ref().map(|reason| reason.0.clone().into());
@@ -382,9 +399,7 @@ impl Page {
         now: SystemTime,
     ) -> io::Result<(ResponseHead, Option<Segment>)> {
         let mut head = self.stored_head();
-        let age = now.duration_since(self.facts.made).unwrap_or_default();
-        let age = age.saturating_add(self.age);
-        head.field("Age", age.as_secs().to_string());
+        head.field("Age", self.age(now).to_string());
         if !is_conditional(&request.headers) {
             return Ok((head, Some(body()?)));
         }

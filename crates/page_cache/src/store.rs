@@ -355,7 +355,11 @@ impl PageCache {
         page.answer(|| self.body(page), request, now).inspect_err(|_| self.forget(page))
     }
 
-    fn body(&self, page: &Page) -> io::Result<Segment> {
+    /// The body of a page.
+    ///
+    /// # Errors
+    /// The file with the body is gone.
+    pub fn body(&self, page: &Page) -> io::Result<Segment> {
         let Facts { body: name, len, .. } = page.facts();
         if *len <= bodies::MOST
             && let Some(body) = self.lock().bodies.get(name)

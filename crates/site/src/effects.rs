@@ -133,6 +133,27 @@ pub struct Authorized {
 }
 
 impl Effects {
+    /// True if none of them comes from a client's fields, its password, a script, or an `.htaccess`
+    /// file. Limits count requests of clients, not subrequests.
+    pub(super) fn is_settled(&self) -> bool {
+        let Self { authorized, lua, .. } = self;
+        !self.is_rewritten
+            && self.mapped.is_empty()
+            && self.auth.is_empty()
+            && self.authorizers.is_empty()
+            && authorized.notes.is_empty()
+            && authorized.user.is_empty()
+            && !authorized.has_variables
+            && !authorized.has_failed
+            && self.filtered.is_none()
+            && lua.fields.is_empty()
+            && lua.environment.is_empty()
+            && self.scripts_ran.is_empty()
+            && self.lua_response.is_empty()
+            && self.htaccess.is_none()
+            && self.of_route.is_none()
+    }
+
     /// Requires a name and a password of these users in addition to the others.
     pub(super) fn authenticate_also(&mut self, auth: Option<&Rc<BasicAuth>>) {
         authenticate_also(&mut self.auth, auth);

@@ -18,6 +18,7 @@ mod root;
 pub mod router;
 mod rules;
 pub mod sendable;
+mod settled;
 pub mod sites;
 mod text;
 
@@ -57,6 +58,7 @@ use text::{MapNames, shared};
 
 pub use maps::check_countries;
 pub use rules::{InternalTarget, Rewrites};
+pub use settled::Settled;
 
 /// `SERVER_SOFTWARE`, unless the site has its own.
 const SOFTWARE: &str = concat!("sendoff/", env!("CARGO_PKG_VERSION"));

@@ -188,6 +188,30 @@ impl Conditions {
         })
     }
 
+    /// True if the conditions may hold for requests by GET for this path.
+    pub(super) fn may_hold_at(&self, path: &[u8]) -> bool {
+        let paths = || self.paths.is_empty() || self.paths.iter().any(|known| known == path);
+        let prefixes =
+            || self.prefixes.is_empty() || self.prefixes.iter().any(|one| contains(one, path));
+        let extensions = || {
+            self.extensions.is_empty() || self.extensions.iter().any(|one| has_ending(path, one))
+        };
+        let method = || {
+            self.methods.is_empty() || self.methods.iter().any(|one| is_method(one, &Method::GET))
+        };
+        let expression = || {
+            let expression = self.expression.as_ref();
+            // An error refuses the request.
+            expression.is_none_or(|expression| is_match(expression, path).unwrap_or(true))
+        };
+        paths() && prefixes() && extensions() && method() && expression()
+    }
+
+    /// True if they depend on more than the address and the method.
+    pub(super) fn depend_on_client(&self) -> bool {
+        !self.headers.is_empty() || !self.when.is_empty()
+    }
+
     /// The matched parts of the request; `None`: a condition does not hold.
     pub(super) fn matches(
         &self,

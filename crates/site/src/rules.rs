@@ -318,6 +318,12 @@ impl CompiledRoutes {
         Ok(())
     }
 
+    /// True if the routes treat all requests by GET for a path alike. In doubt they do not.
+    pub(super) fn are_settled_at(&self, path: &[u8]) -> bool {
+        let concern = |route: &&CompiledRoute| route.conditions.may_hold_at(path);
+        self.routes.iter().filter(concern).all(CompiledRoute::is_settled)
+    }
+
     /// True if a route limits the requests of a client.
     pub(super) fn limit_clients(&self) -> bool {
         self.routes.iter().any(|route| route.rate.is_some() || route.concurrency.is_some())
@@ -328,6 +334,20 @@ impl CompiledRoute {
     /// True if it restricts access to some clients.
     fn asks_client(&self) -> bool {
         self.auth.is_some() || self.authorize.is_some() || self.clients.is_some()
+    }
+
+    /// True if it treats all requests that it may concern alike, and leads them to no other path.
+    fn is_settled(&self) -> bool {
+        !self.conditions.depend_on_client()
+            && !self.asks_client()
+            && !self.rewrites()
+            && self.maps.in_texts.is_empty()
+            && self.maps.of_page.is_empty()
+            && self.request_headers.is_empty()
+            && !matches!(self.response_headers, HeadChanges::Rendered(_))
+            && self.params.iter().all(|(_, text)| text.fixed().is_some())
+            && self.lua.is_empty()
+            && self.lua_response.is_none()
     }
 
     /// True if it has settings that may restrict a script.

@@ -20,44 +20,69 @@ const LEAST_HITS: usize = 20;
 
 /// A client with cookies.
 #[derive(Clone)]
-struct Browser {
-    name: &'static str,
-    cookies: BTreeMap<String, String>,
+pub(crate) struct Browser {
+    pub(crate) name: &'static str,
+    /// Values by names, with `;` and the path behind a name if the path is not `/`.
+    pub(crate) cookies: BTreeMap<String, String>,
+}
+
+/// The name of a cookie and its path.
+fn of_key(key: &str) -> (&str, &str) {
+    key.split_once(';').unwrap_or((key, "/"))
 }
 
 impl Browser {
-    fn new(name: &'static str) -> Self {
+    pub(crate) fn new(name: &'static str) -> Self {
         Self { name, cookies: BTreeMap::new() }
     }
 
-    fn ask(&mut self, addr: std::net::SocketAddr, request: Request) -> Response {
+    pub(crate) fn ask(
+        &mut self,
+        addr: std::net::SocketAddr,
+        target: &str,
+        request: Request,
+    ) -> Response {
+        // Cookies of longer paths come first (RFC 6265 §5.4).
+        let mut sent: Vec<_> =
+            self.cookies.iter().map(|(key, value)| (of_key(key), value)).collect();
+        sent.retain(|((_, path), _)| target.starts_with(path));
+        sent.sort_by_key(|((_, path), _)| std::cmp::Reverse(path.len()));
         let pairs: Vec<_> =
-            self.cookies.iter().map(|(name, value)| format!("{name}={value}")).collect();
+            sent.iter().map(|((name, _), value)| format!("{name}={value}")).collect();
         let request = request.header("Host", HOST);
         let request =
             if pairs.is_empty() { request } else { request.header("Cookie", &pairs.join("; ")) };
         let response = Client::connect(addr).ask(&request);
         for cookie in response.head.all("set-cookie") {
-            let (name, value) = cookie.split(';').next().unwrap().split_once('=').unwrap();
+            let mut parts = cookie.split(';').map(str::trim);
+            let (name, value) = parts.next().unwrap().split_once('=').unwrap();
+            let lower = |part: &str| part.to_ascii_lowercase().starts_with("path=");
+            let path = parts.find(|part| lower(part)).map_or("/", |part| &part[5..]);
+            let key = if path == "/" { name.to_owned() } else { format!("{name};{path}") };
             if cookie.contains("Max-Age=0") || cookie.contains("-1970") {
-                self.cookies.remove(name);
+                self.cookies.remove(&key);
             } else {
-                self.cookies.insert(name.to_owned(), value.to_owned());
+                self.cookies.insert(key, value.to_owned());
             }
         }
         response
     }
 
-    fn get(&mut self, addr: std::net::SocketAddr, target: &str) -> Response {
-        self.ask(addr, Request::get(target))
+    pub(crate) fn get(&mut self, addr: std::net::SocketAddr, target: &str) -> Response {
+        self.ask(addr, target, Request::get(target))
     }
 
-    fn post(&mut self, addr: std::net::SocketAddr, target: &str, form: &str) -> Response {
-        self.ask(addr, Request::post(target, "application/x-www-form-urlencoded", form))
+    pub(crate) fn post(
+        &mut self,
+        addr: std::net::SocketAddr,
+        target: &str,
+        form: &str,
+    ) -> Response {
+        self.ask(addr, target, Request::post(target, "application/x-www-form-urlencoded", form))
     }
 }
 
-fn is_hit(response: &Response) -> bool {
+pub(crate) fn is_hit(response: &Response) -> bool {
     response.header("Cache-Status").is_some_and(|status| status.starts_with("sendoff; hit"))
 }
 

@@ -11,6 +11,7 @@ mod farm;
 mod fields;
 mod frameworks;
 mod kept;
+mod lscache;
 mod mail;
 mod mediawiki;
 mod phpmyadmin;

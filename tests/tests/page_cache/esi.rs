@@ -61,7 +61,7 @@ impl Assembling {
         Self { site, server }
     }
 
-    fn runs(&self, name: &str) -> usize {
+    pub(super) fn runs(&self, name: &str) -> usize {
         fs::read(self.site.outside(&format!("runs-{name}"))).map_or(0, |runs| runs.len())
     }
 

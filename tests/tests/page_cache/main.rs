@@ -4,6 +4,7 @@
 
 mod ending;
 mod esi;
+mod esi_kept;
 mod lscache;
 mod lscache_attacks;
 mod purge;

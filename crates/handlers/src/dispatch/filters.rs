@@ -31,17 +31,15 @@ pub(super) fn site_rules<'r>(
     context: &Context<'r>,
     sink: &'r mut dyn Sink,
 ) -> HeadFilter<'r, SiteRules<'r>> {
-    let Context { site, request, effects, .. } = *context;
-    let hsts = site.hsts.as_ref().filter(|_| request.scheme == Scheme::Https);
-    let alt_svc = site.h3.then(|| alt_svc(request)).flatten();
+    let rules = SiteRules::of(context);
+    let effects = context.effects;
     let has_no_rules = effects.response_headers.is_empty()
         && effects.lua.fields.is_empty()
         && effects.lua_response.is_empty()
         && effects.cache.is_none()
-        && hsts.is_none()
-        && alt_svc.is_none()
+        && rules.hsts.is_none()
+        && rules.alt_svc.is_none()
         && effects.htaccess.as_ref().is_none_or(|response| !response.changes_heads());
-    let rules = SiteRules { context: *context, hsts, alt_svc, set_by_scripts: Vec::new() };
     HeadFilter::with_rules(sink, has_no_rules, rules)
 }
 
@@ -52,6 +50,15 @@ pub(super) struct SiteRules<'r> {
     alt_svc: Option<Bytes>,
     /// Names of the fields that Lua scripts have set or removed.
     set_by_scripts: Vec<Bytes>,
+}
+
+impl<'r> SiteRules<'r> {
+    pub(super) fn of(context: &Context<'r>) -> Self {
+        let Context { site, request, .. } = *context;
+        let hsts = site.hsts.as_ref().filter(|_| request.scheme == Scheme::Https);
+        let alt_svc = site.h3.then(|| alt_svc(request)).flatten();
+        Self { context: *context, hsts, alt_svc, set_by_scripts: Vec::new() }
+    }
 }
 
 impl HeadRules for SiteRules<'_> {

@@ -8,6 +8,7 @@ mod access;
 mod error_page;
 mod explain;
 mod filters;
+mod fragment;
 mod plan;
 
 use std::io;
@@ -34,6 +35,7 @@ use sendoff_site::effects::Answer;
 use sendoff_site::router::PathTarget;
 use sendoff_tls::{SiteTls, quic_config};
 
+pub(crate) use self::fragment::{PlannedFragment, change_fragment};
 use self::plan::{Answerer, LimitEffect, Plan, SitePlan};
 use crate::application::proxy;
 use crate::cached;
@@ -194,27 +196,6 @@ impl Services {
         let planned =
             self.plan_for(Rc::clone(site), request, depth, false, LimitEffect::Ignored).await;
         self.answer_for(&planned, false, depth, request, sink).await
-    }
-
-    /// Answers a request for a fragment of a page, without compression and rate: the page has them.
-    pub(crate) async fn answer_fragment(
-        &self,
-        site: &Rc<Site>,
-        request: &mut Request,
-        nesting: Nesting<'_>,
-        sink: &mut dyn Sink,
-    ) -> Result<(), Cut> {
-        let (site, depth) = (Rc::clone(site), nesting.depth);
-        let planned = self.plan_for(site, request, depth, false, LimitEffect::Ignored).await;
-        let SitePlan { site, effects, user, .. } = &planned;
-        let compression = None;
-        let context =
-            Context { services: self, site, request, effects, compression, user, nesting };
-        let sink = &mut filters::site_rules(&context, sink);
-        match site.speaks_lscache() {
-            true => answer_or_refuse(&context, &planned, &mut lscache::strip(sink)).await,
-            false => answer_or_refuse(&context, &planned, sink).await,
-        }
     }
 
     async fn answer_for(

@@ -180,7 +180,7 @@ impl SitePlan {
     }
 
     /// True if the response is an application's, and is assembled if it asks for that.
-    fn assembles(&self) -> bool {
+    pub(super) fn assembles(&self) -> bool {
         let is_of_application =
             matches!(self.answer, Answer::Proxy { .. } | Answer::Path(PathTarget::Script(_)));
         is_of_application && self.site.assembles(&self.effects)

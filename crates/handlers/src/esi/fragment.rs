@@ -24,14 +24,34 @@ pub(super) struct Fragment {
     pub(super) body: Body,
 }
 
+/// The fields of the page's request that requests for its fragments do not have: they are about the
+/// body, state conditions, or ask for a part or a coding.
+pub(super) static LEFT_OUT: [HeaderName; 12] = {
+    let [length, kind, coding, expect, upgrade] = OF_THE_BODY;
+    let [range, if_range, matches, none_match, modified, unmodified] = CONDITIONS;
+    [
+        length,
+        kind,
+        coding,
+        expect,
+        upgrade,
+        range,
+        if_range,
+        matches,
+        none_match,
+        modified,
+        unmodified,
+        header::ACCEPT_ENCODING,
+    ]
+};
+
 /// The request for a fragment: the client's, with another address and without a body.
 ///
 /// # Errors
 /// The address is no path.
 pub(super) fn request_for(page: &Request, uri: &str) -> Result<Request, String> {
     let mut request = Request { method: Method::GET, ..page.without_body() };
-    let names = OF_THE_BODY.iter().chain(&CONDITIONS).chain(&[header::ACCEPT_ENCODING]);
-    names.for_each(|name: &HeaderName| drop(request.headers.remove(name)));
+    LEFT_OUT.iter().for_each(|name| drop(request.headers.remove(name)));
     // The fragment's own route offers assembly, or does not.
     request.headers.remove(surrogate::CAPABILITY);
     request.uri = encoded(uri.as_bytes()).map_err(|bad| bad.0.to_owned())?;
@@ -62,12 +82,8 @@ impl<'b> FragmentSink<'b> {
     /// The reason why the response is none.
     pub(super) fn into_fragment(self) -> Result<Fragment, String> {
         let head = self.head.ok_or("no response came")?;
-        let is_whole = head.status.is_success() && head.status != StatusCode::PARTIAL_CONTENT;
-        if !is_whole {
-            return Err(format!("it was answered with {}", head.status.as_u16()));
-        }
-        if head.has("Content-Encoding") {
-            return Err("it is compressed although it was asked for without compression".to_owned());
+        if let Some(why) = Fragment::unfit(&head) {
+            return Err(why);
         }
         match self.ending {
             Some(ResponseEnd::Complete | ResponseEnd::Closed) => {}
@@ -80,6 +96,17 @@ impl<'b> FragmentSink<'b> {
 }
 
 impl Fragment {
+    /// The reason why a response with this head is no fragment.
+    pub(super) fn unfit(head: &ResponseHead) -> Option<String> {
+        let is_whole = head.status.is_success() && head.status != StatusCode::PARTIAL_CONTENT;
+        if !is_whole {
+            return Some(format!("it was answered with {}", head.status.as_u16()));
+        }
+        let is_compressed = head.has("Content-Encoding");
+        is_compressed
+            .then(|| "it is compressed although it was asked for without compression".to_owned())
+    }
+
     /// True if the page cache had it.
     pub(super) fn is_kept(&self) -> bool {
         self.head.value("Cache-Status").is_some_and(|told| told.starts_with(b"sendoff; hit"))

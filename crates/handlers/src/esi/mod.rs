@@ -14,19 +14,30 @@
 mod assembly;
 mod capture;
 mod fragment;
+mod kept;
+mod plan;
 
+use std::borrow::Cow;
+use std::rc::Rc;
 use std::time::Instant;
 
 use http::header::{ACCEPT_ENCODING, HeaderName};
 use http::{HeaderValue, StatusCode};
+use sendoff_esi::body::Body;
+use sendoff_esi::head::PageHead;
+use sendoff_esi::template::Mistake;
 use sendoff_esi::{Template, surrogate};
 use sendoff_exchange::sink::{Sink, flush, unless_gone};
 use sendoff_message::request::{CONDITIONS, Request};
+use sendoff_message::response::ResponseEnd;
 use sendoff_message::{Cut, Fault};
 
 pub(crate) use self::assembly::Budget;
 use self::assembly::{Assembled, Assembler};
 use self::capture::{Capture, Captured, TakenPage};
+pub(crate) use self::kept::KeptMarkup;
+use self::kept::Markup;
+use self::plan::KeptFragment;
 use crate::cached::{self, OriginApplication, Templates};
 use crate::context::Context;
 use crate::error::Outcome;
@@ -47,14 +58,21 @@ pub(crate) async fn respond(
     origin: OriginApplication<'_>,
     sink: &mut dyn Sink,
 ) -> Result<Outcome, Cut> {
-    let mut request = context.request.clone();
-    // The markup must be legible.
-    request.headers.remove(ACCEPT_ENCODING);
-    if let Some(outcome) = ask(&Context { request: &request, ..*context }, origin, sink).await? {
+    let mut request = Cow::Borrowed(context.request);
+    if request.headers.contains_key(ACCEPT_ENCODING) {
+        // The markup must be legible.
+        request.to_mut().headers.remove(ACCEPT_ENCODING);
+    }
+    let asked = Context { request: &request, ..*context };
+    let budget = Budget::of(context);
+    if let Some(kept) = kept::find(&asked, origin, &budget, sink) {
+        return answer(&asked, &budget, kept, sink).await;
+    }
+    if let Some(outcome) = ask(&asked, origin, sink).await? {
         return Ok(outcome);
     }
     // Conditions and ranges are about the page without its fragments.
-    CONDITIONS.iter().for_each(|name| drop(request.headers.remove(name)));
+    CONDITIONS.iter().for_each(|name| drop(request.to_mut().headers.remove(name)));
     let outcome = ask(&Context { request: &request, ..*context }, origin, sink).await?;
     Ok(outcome.unwrap_or_else(|| refuse(context, "it is a part although no part was asked for")))
 }
@@ -84,7 +102,10 @@ async fn ask(
             (_, Err(cut)) if cut.fault == Fault::Client => Err(cut),
             (Captured::Unfit(why), _) => Ok(Some(refuse(context, &why))),
             (Captured::Page(_), Err(cut)) => Ok(Some(refuse(context, &cut.why))),
-            (Captured::Page(page), Ok(_)) => answer(context, &budget, page, sink).await.map(Some),
+            (Captured::Page(page), Ok(_)) => match PageToAssemble::read(page)? {
+                Ok(page) => answer(context, &budget, page, sink).await.map(Some),
+                Err(mistake) => Ok(Some(refuse(context, &format!("its ESI markup: {mistake}")))),
+            },
         }
     };
     let renew = async {
@@ -96,21 +117,40 @@ async fn ask(
     tokio::join!(answer, renew).0
 }
 
+/// A page whose markup has been read.
+struct PageToAssemble {
+    head: PageHead,
+    body: Body,
+    ending: ResponseEnd,
+    markup: Rc<Markup>,
+    /// The fragments that are kept, by the numbers of their includes.
+    fragments: Vec<Option<KeptFragment>>,
+}
+
+impl PageToAssemble {
+    /// Reads the markup of a page for one client.
+    fn read(TakenPage { head, body, ending }: TakenPage) -> Result<Result<Self, Mistake>, Cut> {
+        let template = Template::parse(&body.text()?);
+        Ok(template.map(|template| {
+            let (head, markup) = (PageHead::of(head), Rc::new(Markup::for_one(template)));
+            Self { head, body, ending, markup, fragments: Vec::new() }
+        }))
+    }
+}
+
 /// Assembles a page and sends it.
 async fn answer(
     context: &Context<'_>,
     budget: &Budget,
-    page: TakenPage,
+    page: PageToAssemble,
     sink: &mut dyn Sink,
 ) -> Result<Outcome, Cut> {
-    let TakenPage { head, body, ending } = page;
+    let PageToAssemble { head, body, ending, markup, fragments } = page;
+    // Bytes that a worker wrote to it would come in front of the page.
+    sink.client().withhold_socket();
     let begun = Instant::now();
-    let template = match Template::parse(&body.text()?) {
-        Ok(template) => template,
-        Err(mistake) => return Ok(refuse(context, &format!("its ESI markup: {mistake}"))),
-    };
-    let assembler = Assembler::new(context, budget);
-    let made = assembler.assemble(&template);
+    let assembler = Assembler::new(context, budget, &markup, fragments);
+    let made = assembler.assemble();
     let made = match context.site.speaks_lscache() {
         // A fragment may order purges, which a client that leaves must not suppress.
         true => made.await,
