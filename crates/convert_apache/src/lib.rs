@@ -14,6 +14,7 @@
 mod access;
 mod areas;
 mod fields;
+mod folders;
 mod keys;
 mod known;
 mod listen;

@@ -3,6 +3,7 @@
 use sendoff_convert_document::expression::{matches, quote};
 
 use super::areas::{Area, Surely, beneath, glob};
+use super::folders;
 
 /// A path of the site, and the folder behind it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -39,24 +40,7 @@ impl Mapping {
 
     /// The paths of the folders that an expression matches.
     pub(super) fn directory_matching(&self, expression: &str) -> Area {
-        self.areas(&|folder| {
-            if matches(expression, folder) || matches(expression, &format!("{folder}/")) {
-                return Area { may: String::new(), surely: Surely::None };
-            }
-            let start = format!("^{}", quote(folder));
-            match (expression.strip_prefix('^'), expression.strip_prefix(&*start)) {
-                (_, Some(rest)) => loose(&format!("^{rest}")),
-                (None, _) => loose(expression),
-                (Some(_), None) => match expression.contains(['(', '[', '|', '.', '\\']) {
-                    // It may match in the folder and go on behind it.
-                    true => Area::unknown(),
-                    false if expression[1..].starts_with(folder) => {
-                        loose(&format!("^{}", &expression[1 + folder.len()..]))
-                    }
-                    false => Area::none(),
-                },
-            }
-        })
+        self.areas(&|folder| folders::behind(folder, expression))
     }
 
     /// The paths in the folder of the site and in its aliases for which a function knows the paths
@@ -158,11 +142,4 @@ fn under(pattern: &str, folder: &str) -> Area {
         true => Area::all(),
         false => Area::exact(&format!(r"{rest}(?:/|\z)")),
     }
-}
-
-/// The paths in which an expression for folders may match.
-fn loose(expression: &str) -> Area {
-    let expression = expression.replace('$', r"(?:/|\z)");
-    let area = super::areas::matching(&expression);
-    Area { surely: Surely::None, ..area }
 }
