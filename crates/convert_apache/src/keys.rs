@@ -1,7 +1,10 @@
 //! The keys of a site.
 
+use std::collections::HashSet;
+
 use sendoff_convert_document::{Directive, Section};
 
+use super::known::MANY;
 use super::sections::{Kind, Part, named};
 
 /// The formats that Sendoff's combined format has the fields of.
@@ -69,6 +72,27 @@ fn front_controller(parts: &[Part<'_>], site: &mut Section, has_php: bool) {
         Some(script) => site.set("front_controller", script),
         None if scripts.is_empty() => site.set("front_controller", "off"),
         None => site.set("front_controller", scripts),
+    }
+}
+
+/// Refuses the whole site if its `.htaccess` files have another name: they are not read.
+pub(super) fn other_access_files(
+    blocks: [&[Directive]; 2],
+    parts: &[Part<'_>],
+    routes: &mut Vec<Section>,
+) {
+    let named =
+        |block: &[Directive]| block.iter().rfind(|one| one.name == "accessfilename").cloned();
+    let Some(directive) = blocks.into_iter().rev().find_map(named) else { return };
+    let is_read = super::sections::named(parts, &["allowoverride", "allowoverridelist"])
+        .any(|(_, one)| !one.word().eq_ignore_ascii_case("none"));
+    let is_other = directive.words.iter().any(|name| name != ".htaccess");
+    if is_other && is_read {
+        let mut route = Section::new("site.route");
+        let text = "these files are not read, and may refuse requests: every request is refused";
+        directive.left_out(&mut route, text);
+        route.set("deny", true);
+        routes.push(route);
     }
 }
 
@@ -170,8 +194,16 @@ fn bodies(parts: &[Part<'_>], site: &mut Section) {
 
 /// Names the directives of a site that no part of the converter knows.
 pub(super) fn name_unknown(parts: &[Part<'_>], routes: &mut Vec<Section>, site: &mut Section) {
+    let mut named = HashSet::new();
     for part in parts {
         for directive in part.directives.iter().filter(|one| !super::known::is_known(one)) {
+            if MANY.contains(&&*directive.name) {
+                if named.insert(&*directive.name) {
+                    let text = format!("{} has no equal, here and behind", directive.name);
+                    site.note(&directive.place, text);
+                }
+                continue;
+            }
             if !guards(directive) {
                 directive.left_out(site, "no key is like it");
                 continue;
@@ -192,7 +224,7 @@ pub(super) fn name_unknown(parts: &[Part<'_>], routes: &mut Vec<Section>, site: 
 }
 
 /// True for an unknown directive whose name says that it may be about access.
-fn guards(directive: &Directive) -> bool {
+pub(super) fn guards(directive: &Directive) -> bool {
     const WORDS: [&str; 12] = [
         "auth", "deny", "allow", "limit", "access", "sec", "qs_", "evasive", "dos", "session",
         "oidc", "mellon",

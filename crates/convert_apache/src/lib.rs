@@ -13,8 +13,11 @@
 
 mod access;
 mod areas;
+mod clients;
 mod fields;
 mod folders;
+mod handlers;
+mod hosts;
 mod keys;
 mod known;
 mod listen;
@@ -30,6 +33,7 @@ mod tested;
 #[cfg(test)]
 mod tests;
 mod tree;
+mod users;
 
 use std::path::Path;
 

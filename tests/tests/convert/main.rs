@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "the panic is the failure report")]
 
 mod apache;
+mod apache_closed;
 mod apache_random;
 mod applications;
 mod caddy;
