@@ -167,7 +167,7 @@ impl<'b> Builder<'b> {
             ranked.push((Rank { place, path: path_length, has_matcher: is_there }, step));
         }
         if order == BlockOrder::Caddy {
-            order::sort(&mut ranked);
+            super::sort::sort(&mut ranked);
         }
         (scope, ranked.into_iter().map(|(_, step)| step).collect())
     }

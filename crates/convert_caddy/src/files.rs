@@ -30,6 +30,9 @@ impl Builder<'_> {
                 }
             }
         }
+        for name in self.configuration(root.as_deref().unwrap_or_default(), scope) {
+            self.hide(&name, step, scope);
+        }
         let handler = if has_listing { "listing" } else { "static" };
         match root {
             None => {
@@ -129,6 +132,23 @@ impl Builder<'_> {
         } else if self.site.texts("index") != names {
             self.site.left_out(place, "index: a site has one list of index files");
         }
+    }
+
+    /// The files of the configuration that are perhaps in a folder, for `hide`: the path of a file,
+    /// or its name where the path of a request does not tell the file.
+    fn configuration(&self, root: &str, scope: &Scope<'_>) -> Vec<String> {
+        let is_plain = scope.root.as_deref() == Some(root) && scope.prefix.is_none();
+        let hidden = self.global.files.iter().filter_map(|path| {
+            let name = path.file_name()?.to_str()?.to_owned();
+            match path.is_absolute() && root.starts_with('/') {
+                true if !path.starts_with(root) => None,
+                true if is_plain && !name.contains(['{', '[', '?', '*', '\\']) => {
+                    path.to_str().map(str::to_owned)
+                }
+                _ => Some(name),
+            }
+        });
+        hidden.collect()
     }
 
     /// `hide`: names in any folder, or a path of the file system.

@@ -1,5 +1,7 @@
 //! Global options.
 
+use std::path::PathBuf;
+
 use sendoff_convert_document::{Directive, Section};
 
 use super::matcher::{PRIVATE, is_network};
@@ -27,6 +29,8 @@ pub(super) struct Global {
     /// True if Caddy makes all certificates itself.
     pub(super) has_local_certificates: bool,
     pub(super) has_proxies: bool,
+    /// The files of the configuration, which Caddy never sends.
+    pub(super) files: Vec<PathBuf>,
 }
 
 /// Options that change no answer.
@@ -47,7 +51,7 @@ const SILENT: [&str; 13] = [
 ];
 
 /// Reads the options.
-pub(super) fn read(options: &[Directive]) -> Global {
+pub(super) fn read(options: &[Directive], files: &[PathBuf]) -> Global {
     let mut global = Global {
         top: Section::default(),
         order: Order::default(),
@@ -56,6 +60,7 @@ pub(super) fn read(options: &[Directive]) -> Global {
         https_port: 443,
         has_local_certificates: false,
         has_proxies: false,
+        files: files.to_vec(),
     };
     for option in options {
         global.option(option);

@@ -26,6 +26,7 @@ mod php;
 mod proxy;
 mod rewriting;
 mod site;
+mod sort;
 #[cfg(test)]
 mod tests;
 mod text;

@@ -31,7 +31,7 @@ pub(super) fn all(tree: &Tree) -> Result<Document, Unreadable> {
             "no site in this file: a block of directives with an address in front".to_owned();
         return Err(Unreadable { place: tree.place.clone(), says });
     }
-    let mut global = global::read(&tree.global);
+    let mut global = global::read(&tree.global, &tree.files);
     let mut document = Document::default();
     let mut listening = Listening::default();
     for block in &tree.sites {
