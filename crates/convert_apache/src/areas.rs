@@ -47,6 +47,25 @@ impl Area {
         self.sure()
     }
 
+    /// False if both areas are folders of which none is within the other.
+    pub(super) fn may_overlap(&self, other: &Self) -> bool {
+        let is_within = |inner: &str, outer: &str| {
+            inner.strip_prefix(outer).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+        };
+        match (self.folder(), other.folder()) {
+            (Some(one), Some(other)) => is_within(one, other) || is_within(other, one),
+            _ => true,
+        }
+    }
+
+    /// The path of the only folder, in its form for an expression.
+    fn folder(&self) -> Option<&str> {
+        let sure = self.sure()?;
+        let text = self.may.strip_prefix("(?=")?.strip_suffix(r"(?:/|\z))")?;
+        let is_plain = !text.contains(['(', '[', '*', '|', '?']);
+        (is_plain && sure == self.may).then_some(text)
+    }
+
     /// True for every path.
     pub(super) fn is_all(&self) -> bool {
         self.may.is_empty() && self.surely == Surely::Exact
@@ -96,7 +115,7 @@ impl Area {
     /// of a route. `None`: there are none.
     pub(super) fn without<'a>(&self, others: impl Iterator<Item = &'a Self>) -> Option<Condition> {
         let mut excluded: Vec<&str> = Vec::new();
-        for sure in others.filter_map(Self::sure) {
+        for sure in others.filter(|other| self.may_overlap(other)).filter_map(Self::sure) {
             match sure {
                 "" => return None,
                 "(?!)" => {}

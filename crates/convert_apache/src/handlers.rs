@@ -45,6 +45,9 @@ pub(super) fn routes(parts: &[Part<'_>], elsewhere: &[String], routes: &mut Vec<
             }
             let is_off = matches!(effect(directive), Effect::ScriptsOff);
             match is_off {
+                true if directive.name == "forcetype" => {
+                    directive.left_out(&mut route, "a type of some paths; scripts are refused");
+                }
                 true => {
                     let text = format!("{}: scripts are refused", directive.text());
                     route.note(&directive.place, text);

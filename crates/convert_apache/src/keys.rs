@@ -204,7 +204,12 @@ pub(super) fn name_unknown(parts: &[Part<'_>], routes: &mut Vec<Section>, site: 
                 }
                 continue;
             }
-            if !guards(directive) {
+            if part.kind == Kind::Server && super::rewrite::only_inherits(directive) {
+                continue;
+            }
+            // The sizes of lines and fields have limits of their own.
+            let is_size = directive.name.starts_with("limitrequest");
+            if is_size || !guards(directive) {
                 directive.left_out(site, "no key is like it");
                 continue;
             }

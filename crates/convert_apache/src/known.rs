@@ -3,17 +3,7 @@
 use sendoff_convert_document::Directive;
 
 /// Beginnings of the names of directives about caches, processes, logs and the way to applications.
-const PREFIXES: [&str; 9] = [
-    "sslsession",
-    "sslstapling",
-    "sslrandom",
-    "limitrequestf",
-    "limitrequestl",
-    "keepalive",
-    "h2",
-    "mpm",
-    "authnz",
-];
+const PREFIXES: [&str; 6] = ["sslsession", "sslstapling", "sslrandom", "keepalive", "h2", "mpm"];
 
 /// Directives that change no answer.
 const SILENT: &[&str] = &[

@@ -47,14 +47,14 @@ impl Mapping {
     /// behind the folder.
     fn areas(&self, inside: &dyn Fn(&str) -> Area) -> Area {
         let mut areas = Vec::new();
-        let taken: Vec<String> = self
+        let taken: Vec<Area> = self
             .aliases
             .iter()
             .map(|alias| alias.path.as_str())
             .chain(self.elsewhere.iter().map(String::as_str))
-            .map(|path| beneath(path).may)
+            .map(beneath)
             .collect();
-        if taken.iter().any(String::is_empty) {
+        if taken.iter().any(Area::is_all) {
             return Area::none();
         }
         let folders = self.root.iter().chain(self.aliases.iter().map(|alias| &alias.folder));
@@ -65,8 +65,8 @@ impl Mapping {
         if let Some(root) = &self.root {
             let area = inside(root.trim_end_matches('/'));
             if area != Area::none() {
-                let others: String = taken.iter().map(|may| format!("(?!{may})")).collect();
-                areas.push(area.and(&Area { may: others, surely: Surely::Exact }));
+                let others = outside(&area, taken.iter());
+                areas.push(area.and(&others));
             }
         }
         for (number, alias) in self.aliases.iter().enumerate() {
@@ -76,12 +76,8 @@ impl Mapping {
             }
             // Earlier aliases and applications have taken their paths.
             let own = beneath(&alias.path);
-            let earlier = self.aliases[..number].iter().map(|other| other.path.as_str());
-            let others: String = earlier
-                .chain(self.elsewhere.iter().map(String::as_str))
-                .map(|path| format!("(?!{})", beneath(path).may))
-                .collect();
-            let around = own.and(&Area { may: others, surely: Surely::Exact });
+            let earlier = taken[..number].iter().chain(&taken[self.aliases.len()..]);
+            let around = own.and(&outside(&own, earlier));
             areas.push(around.and(&shifted(area, &alias.path)));
         }
         if areas.is_empty() {
@@ -104,6 +100,13 @@ impl Mapping {
             _ => None,
         }
     }
+}
+
+/// The paths outside of others, of which those count that share paths with an area.
+fn outside<'a>(area: &Area, others: impl Iterator<Item = &'a Area>) -> Area {
+    let shared = others.filter(|other| area.may_overlap(other));
+    let may = shared.map(|other| format!("(?!{})", other.may)).collect();
+    Area { may, surely: Surely::Exact }
 }
 
 /// An area for paths behind an alias.

@@ -55,6 +55,12 @@ pub(super) fn of_server<'d>(
     }
 }
 
+/// True for `RewriteOptions` that only say which rules a host inherits.
+pub(super) fn only_inherits(directive: &Directive) -> bool {
+    let is_about = |word: &String| word.to_ascii_lowercase().contains("inherit");
+    directive.name == "rewriteoptions" && directive.words.iter().all(is_about)
+}
+
 /// Adds the routes of the rules of a block. Returns true if paths get the beginning [`DONE`].
 pub(super) fn routes(
     directives: &[&Directive],

@@ -164,6 +164,9 @@ impl Site<'_> {
             access::of_locations(&parts, self.clients, &mut routes);
         }
         let mut has_done = self.rewriting(&mapping, &mut site, &mut routes);
+        if !passed.is_empty() {
+            routes.extend(proxy::forwarded(&parts));
+        }
         fields::routes(&parts, &mut site, &mut routes);
         let (of_server, of_sections): (Vec<Part<'_>>, Vec<Part<'_>>) =
             parts.iter().cloned().partition(|part| part.kind == Kind::Server);
@@ -186,7 +189,7 @@ impl Site<'_> {
                 has_done |= rewrite::routes(&part.directives, around, &mut site, &mut routes);
             }
         }
-        let settings = proxy::Settings::of(&parts);
+        let settings = proxy::Settings::of(&parts, blocks);
         proxy::routes(&passed, &parts, &settings, &mut routes);
         options::listings(&parts, &index, &mut routes);
         if has_done {

@@ -5,7 +5,7 @@
 
 use sendoff_convert_document::{Directive, Place, Section};
 
-use super::areas::{Area, Surely};
+use super::areas::Area;
 use super::sections::{Kind, Part};
 
 /// The directives about users.
@@ -71,11 +71,11 @@ impl<'d> Users<'d> {
                 NAMES.iter().any(|name| {
                     last(&all[*number], name).is_none()
                         && last(&all[*other], name).is_some()
-                        && may_overlap(&all[*number].area, &all[*other].area)
+                        && all[*number].area.may_overlap(&all[*other].area)
                 })
             });
             let is_same = users.words() == own.words() && !users.is_unclear;
-            if !is_same && may_overlap(&part.area, &all[*number].area) {
+            if !is_same && part.area.may_overlap(&all[*number].area) {
                 zones.push(Zone { area: all[*number].area.clone(), users });
             }
         }
@@ -113,25 +113,5 @@ impl<'d> Users<'d> {
                 route.set("deny", true);
             }
         }
-    }
-}
-
-/// False if two areas are folders of which none is within the other.
-fn may_overlap(one: &Area, other: &Area) -> bool {
-    fn folder(area: &Area) -> Option<&str> {
-        let text = area.may.strip_prefix("(?=")?.strip_suffix(r"(?:/|\z))")?;
-        let is_plain = !text.contains(['(', '[', '*', '|', '?']);
-        (area.surely == Surely::Exact && is_plain).then_some(text)
-    }
-    match (folder(one), folder(other)) {
-        (Some(one), Some(other)) => {
-            let is_within = |inner: &str, outer: &str| {
-                inner
-                    .strip_prefix(outer)
-                    .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
-            };
-            is_within(one, other) || is_within(other, one)
-        }
-        _ => true,
     }
 }
