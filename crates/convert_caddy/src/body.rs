@@ -30,6 +30,8 @@ pub(super) struct Builder<'b> {
     pub(super) upstreams: usize,
     /// True if a block that set another folder of files was left: the folder stays.
     pub(super) has_left_folder: bool,
+    /// True if a directive of the site sets a field that tells an application about the client.
+    pub(super) sets_forwarded: bool,
     marks: usize,
     is_too_large: bool,
 }
@@ -82,6 +84,7 @@ impl<'b> Builder<'b> {
             user_files: 0,
             upstreams: 0,
             has_left_folder: false,
+            sets_forwarded: false,
             marks: 0,
             is_too_large: false,
         }
@@ -158,10 +161,15 @@ impl<'b> Builder<'b> {
                 _ => scope.matchers.of(directive),
             };
             let place = self.global.order.place(&directive.name).unwrap_or_default();
+            let mut requests = outer.requests.and(&requests);
+            if outer.mark.is_some() || outer.prefix.is_some() {
+                // The rest of the path is the first group.
+                requests.forget_groups();
+            }
             let step = Step {
                 directive,
                 words: directive.words[words..].iter().map(String::as_str).collect(),
-                requests: outer.requests.and(&requests),
+                requests,
                 has_matcher: is_there,
             };
             ranked.push((Rank { place, path: path_length, has_matcher: is_there }, step));

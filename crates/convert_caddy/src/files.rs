@@ -1,20 +1,47 @@
 //! `file_server`.
 
+use sendoff_convert_document::Directive;
 use sendoff_convert_document::expression::quote;
 
 use super::body::{Answers, Builder, Scope, Step};
 use super::conditions::{Case, Conditions, PathTest, Requests, Seen};
+
+/// The index files of a `file_server` that names none.
+const INDEX: [&str; 2] = ["index.html", "index.txt"];
+
+/// The index files of a site: those of the first `file_server` whose names a site may have.
+pub(super) fn index(directives: &[Directive]) -> Vec<String> {
+    let mut all = Vec::new();
+    lists(directives, &mut all);
+    let is_name = |name: &String| !name.contains(['/', '{', '$']) && !name.is_empty();
+    let default = INDEX.map(str::to_owned).to_vec();
+    if all.contains(&default) {
+        return default;
+    }
+    all.into_iter().find(|names| names.iter().all(is_name)).unwrap_or(default)
+}
+
+fn lists(directives: &[Directive], all: &mut Vec<Vec<String>>) {
+    for directive in directives {
+        if directive.name == "file_server" {
+            let own = directive.inner().iter().rfind(|option| option.name == "index");
+            all.push(own.map_or(INDEX.map(str::to_owned).to_vec(), |own| own.words.clone()));
+        }
+        lists(directive.inner(), all);
+    }
+}
 
 impl Builder<'_> {
     /// `file_server [browse] { root PATH, hide NAME..., index NAME..., browse, precompressed }`
     pub(super) fn file_server(&mut self, step: &Step<'_>, scope: &Scope<'_>) -> Answers {
         let mut has_listing = step.words.contains(&"browse");
         let mut root = scope.root.clone();
+        let mut index = INDEX.map(str::to_owned).to_vec();
         for option in step.directive.inner() {
             match option.name.as_str() {
                 "browse" => has_listing = true,
                 "root" => root = option.words.first().cloned(),
-                "index" => self.index(&option.words, &option.place),
+                "index" => index.clone_from(&option.words),
                 "hide" => {
                     for name in &option.words {
                         self.hide(name, step, scope);
@@ -30,6 +57,7 @@ impl Builder<'_> {
                 }
             }
         }
+        self.index(&index, step, scope);
         for name in self.configuration(root.as_deref().unwrap_or_default(), scope) {
             self.hide(&name, step, scope);
         }
@@ -125,13 +153,18 @@ impl Builder<'_> {
         }
     }
 
-    fn index(&mut self, names: &[String], place: &sendoff_convert_document::Place) {
-        let is_name = |name: &String| !name.contains(['/', '{']) && !name.is_empty();
-        if names.iter().all(is_name) && !self.site.has("index") {
-            self.site.set_list("index", names.to_vec());
-        } else if self.site.texts("index") != names {
-            self.site.left_out(place, "index: a site has one list of index files");
+    /// `index`: a site has one list of index files. Folders of a `file_server` with another list are
+    /// refused.
+    fn index(&mut self, names: &[String], step: &Step<'_>, scope: &Scope<'_>) {
+        if self.site.texts("index") == names {
+            return;
         }
+        let is_folder =
+            PathTest { expression: r"(?s:.*)/\z".to_owned(), case: Case::Exact, is_negated: false };
+        let folders = step.requests.clone().with_path(&is_folder);
+        let place = &step.directive.place;
+        let text = "index: a site has one list of index files; these folders are refused";
+        self.refuse_at(&folders, scope, place, text);
     }
 
     /// The files of the configuration that are perhaps in a folder, for `hide`: the path of a file,

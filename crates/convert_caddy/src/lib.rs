@@ -18,6 +18,7 @@ mod body;
 mod conditions;
 mod fields;
 mod files;
+mod forwarded;
 mod global;
 mod matcher;
 mod order;

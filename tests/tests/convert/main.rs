@@ -7,6 +7,7 @@ mod apache_closed;
 mod apache_random;
 mod applications;
 mod caddy;
+mod caddy_closed;
 mod caddy_random;
 mod closed;
 mod original;
