@@ -14,6 +14,9 @@ const MAX_ROUTES: usize = 5000;
 const SILENT: [&str; 7] =
     ["tracing", "log", "log_skip", "skip_log", "log_append", "log_name", "acme_server"];
 
+/// Directives about the server of a site, which Caddy does not sort among its routes.
+const NO_ROUTES: [&str; 4] = ["tls", "bind", "log", "handle_errors"];
+
 /// The keys and routes of a site while they are made.
 pub(super) struct Builder<'b> {
     pub(super) global: &'b Global,
@@ -175,7 +178,13 @@ impl<'b> Builder<'b> {
             ranked.push((Rank { place, path: path_length, has_matcher: is_there }, step));
         }
         if order == BlockOrder::Caddy {
-            super::sort::sort(&mut ranked);
+            // Directives that are no routes take no part in the sort.
+            let (mut others, mut routes): (Vec<_>, Vec<_>) = ranked
+                .into_iter()
+                .partition(|(_, step)| NO_ROUTES.contains(&&*step.directive.name));
+            super::sort::sort(&mut routes);
+            others.append(&mut routes);
+            ranked = others;
         }
         (scope, ranked.into_iter().map(|(_, step)| step).collect())
     }
