@@ -13,6 +13,8 @@ pub(super) struct Host<'d> {
     /// Its `<VirtualHost>`; `None`: the server itself.
     pub(super) directive: Option<&'d Directive>,
     pub(super) addresses: Vec<Address>,
+    /// The addresses among them that its `<VirtualHost>` names: there, hosts with `*` get nothing.
+    named: Vec<Address>,
     /// Its names; none: it answers for every name.
     pub(super) names: Vec<String>,
     pub(super) has_tls: bool,
@@ -54,6 +56,7 @@ pub(super) fn all<'d>(
         [] => vec![host(main, None, &listened, is_whole)],
         sections => sections.iter().map(|one| host(main, Some(one), &listened, is_whole)).collect(),
     };
+    leave_to_named(&mut hosts);
     let mut taken: Vec<Taken> = Vec::new();
     let mut seen: Vec<Address> = Vec::new();
     for host in &mut hosts {
@@ -95,10 +98,15 @@ fn host<'d>(
     if wanted.is_empty() {
         wanted.push(Wanted::any());
     }
-    let mut addresses: Vec<Address> = Vec::new();
+    let (mut addresses, mut named) = (Vec::<Address>::new(), Vec::<Address>::new());
     for one in &wanted {
         match (one.among(&all), is_whole) {
-            (found, _) if !found.is_empty() => addresses.extend(found),
+            (found, _) if !found.is_empty() => {
+                if one.has_host() {
+                    named.extend(found.iter().cloned());
+                }
+                addresses.extend(found);
+            }
             // A file of sites-available: Listen stands in another one.
             (_, false) => addresses.push(one.alone()),
             (_, true) if all.is_empty() => addresses.push(one.alone()),
@@ -112,7 +120,23 @@ fn host<'d>(
     has_tls |= listened.iter().any(|(address, has_tls)| *has_tls && addresses.contains(address));
     let fate = if addresses.is_empty() { Fate::Unreachable } else { Fate::Served };
     let names = Vec::new();
-    Host { directive: section, addresses, names, has_tls, fate, remarks }
+    Host { directive: section, addresses, named, names, has_tls, fate, remarks }
+}
+
+/// Takes addresses that one host names from hosts with `*`.
+fn leave_to_named(hosts: &mut [Host<'_>]) {
+    let named: Vec<Address> = hosts.iter().flat_map(|host| host.named.iter().cloned()).collect();
+    for host in hosts.iter_mut().filter(|host| host.fate == Fate::Served) {
+        let own = std::mem::take(&mut host.addresses);
+        let is_kept = |one: &Address| host.named.contains(one) || !named.contains(one);
+        host.addresses = own.into_iter().filter(is_kept).collect();
+        if host.addresses.is_empty() {
+            host.fate = Fate::Unreachable;
+            if let Some(section) = host.directive {
+                section.left_out(&mut host.remarks, "other hosts name its addresses");
+            }
+        }
+    }
 }
 
 /// The names of a host, with their directives.

@@ -75,6 +75,17 @@ fn front_controller(parts: &[Part<'_>], site: &mut Section, has_php: bool) {
     }
 }
 
+/// Refuses the folders of a site without index files: a site has at least one name.
+pub(super) fn no_index(parts: &[Part<'_>], routes: &mut Vec<Section>) {
+    let last = named(parts, &["directoryindex"]).filter(|(part, _)| part.area.is_all()).last();
+    let Some((_, directive)) = last.filter(|(_, one)| one.word() == "disabled") else { return };
+    let mut route = Section::new("site.route");
+    directive.left_out(&mut route, "folders are refused");
+    route.set("match", r"/\z");
+    route.set("deny", true);
+    routes.push(route);
+}
+
 /// Refuses the whole site if its `.htaccess` files have another name: they are not read.
 pub(super) fn other_access_files(
     blocks: [&[Directive]; 2],

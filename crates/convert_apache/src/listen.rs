@@ -54,6 +54,11 @@ impl Wanted {
         Self { host: None, port: None }
     }
 
+    /// True if it names an address of the machine.
+    pub(super) fn has_host(&self) -> bool {
+        self.host.is_some()
+    }
+
     /// The addresses of `Listen` that lead to this host.
     pub(super) fn among(&self, listened: &[Address]) -> Vec<Address> {
         let fits = |one: &&Address| {

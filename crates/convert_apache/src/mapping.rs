@@ -138,7 +138,8 @@ fn under(pattern: &str, folder: &str) -> Area {
     let mut rest = String::new();
     for part in wanted {
         let Some(expression) = glob(part) else { return Area::unknown() };
-        rest.push('/');
+        // A star stands for a name, which is not empty.
+        rest.push_str(if part.starts_with('*') { "/(?=[^/])" } else { "/" });
         rest.push_str(&expression);
     }
     match rest.is_empty() {

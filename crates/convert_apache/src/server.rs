@@ -155,6 +155,7 @@ impl Site<'_> {
         let index = keys::set(&parts, &mut site, has_php);
         let blocks = [self.main, self.host.unwrap_or_default()];
         keys::other_access_files(blocks, &parts, &mut routes);
+        keys::no_index(&parts, &mut routes);
         let own = rewrite::of_server(self.main, self.host);
         let compared = match rewrite::changes_paths(&own) {
             true => access::Compared::Changed,

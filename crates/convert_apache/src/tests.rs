@@ -267,11 +267,27 @@ fn hosts_listen_where_the_server_listens() {
         let made = file(&format!("{lines}{sites}")).text;
         assert!(made.contains(expected), "{lines}\n{made}");
     }
+    let own = format!(
+        "Listen 127.0.0.1:8080\n{sites}<VirtualHost 127.0.0.1:8080>\nServerName b.test\nDocumentRoot /srv/b\n</VirtualHost>\n"
+    );
+    let made = file(&own);
+    assert!(made.left_out == 1 && !made.text.contains("a.test\""), "{}", made.text);
     let both = format!(
         "{sites}<VirtualHost 127.0.0.1:8080>\nServerName b.test\nDocumentRoot /srv/b\n</VirtualHost>\n"
     );
     let made = file(&both);
     assert!(made.left_out == 1 && made.text.contains("hosts = \"b.test\"\nlisten = \"8080\""));
+}
+
+#[test]
+fn folders_without_an_index_are_refused() {
+    has("DirectoryIndex disabled", "match = '/\\z'\ndeny = true");
+    let made = host("DirectoryIndex disabled\nDirectoryIndex a.html").text;
+    assert!(!made.contains("deny"), "{made}");
+    has(
+        "<Directory /srv/a/x>\nRequire all denied\n</Directory>\n<Directory /srv/a/x/*>\nRequire all granted\n</Directory>",
+        "(?!(?=/x/(?=[^/])[^/]*(?:/|\\z)))",
+    );
 }
 
 #[test]
