@@ -69,7 +69,7 @@ enum Atom {
     End,
 }
 
-/// What is left of an expression for the path.
+/// The rest of an expression, for the path.
 struct Left {
     text: String,
     /// True if it has to match at the beginning of the path.

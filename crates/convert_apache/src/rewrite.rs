@@ -28,8 +28,8 @@ struct Rule<'d> {
     flags: Vec<(String, String)>,
 }
 
-/// The directives about paths that hold for a host outside of sections: its own, and those of the
-/// server if it inherits them.
+/// The rules of a host outside of sections: its own rules, and the server's rules if the host
+/// inherits them.
 pub(super) fn of_server<'d>(
     main: &'d [Directive],
     host: Option<&'d [Directive]>,

@@ -1,7 +1,7 @@
 //! The users that a section asks for: `AuthType`, `AuthName`, `AuthBasicProvider`, `AuthUserFile`.
 //!
-//! Apache merges these directives on their own, whatever section says `Require`. So the users of a
-//! path are those of the last sections that the path is in.
+//! Apache merges each of these directives by itself. So the last section of a path with an
+//! `AuthUserFile` decides about its users, and another section may have the `Require`.
 
 use sendoff_convert_document::{Directive, Place, Section};
 
@@ -51,7 +51,7 @@ impl<'d> Users<'d> {
         Self { directives, first: part.directives.first().copied(), is_unclear: false }
     }
 
-    /// The sections other than this one that change its users for some of its paths.
+    /// Other sections that change the users of some of these paths.
     pub(super) fn zones(part: &Part<'d>, all: &[Part<'d>]) -> Vec<Zone<'d>> {
         let own = Self::of(part, all);
         let others: Vec<usize> = (0..all.len())

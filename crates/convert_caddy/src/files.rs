@@ -9,7 +9,7 @@ use super::conditions::{Case, Conditions, PathTest, Requests, Seen};
 /// The index files of a `file_server` that names none.
 const INDEX: [&str; 2] = ["index.html", "index.txt"];
 
-/// The index files of a site: those of the first `file_server` whose names a site may have.
+/// The index files of a site: the list of its first `file_server` with names that Sendoff accepts.
 pub(super) fn index(directives: &[Directive]) -> Vec<String> {
     let mut all = Vec::new();
     lists(directives, &mut all);
