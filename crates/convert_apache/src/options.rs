@@ -66,7 +66,7 @@ pub(super) fn links(parts: &[Part<'_>], site: &mut Section) {
 pub(super) fn listings(parts: &[Part<'_>], indexes: &[String], routes: &mut Vec<Section>) {
     // A listing would show the names that IndexIgnore hides; a comment names it.
     let hides = |one: &&Directive| one.name == "indexignore" && !super::known::is_known(one);
-    if parts.iter().any(|part| part.directives.iter().any(|one| hides(&one))) {
+    if parts.iter().any(|part| part.directives.iter().any(hides)) {
         return;
     }
     let options: Vec<(&Part<'_>, bool)> = parts

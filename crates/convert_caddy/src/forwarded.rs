@@ -15,12 +15,12 @@ const NAMES: [&str; 5] = [
 /// True for a field with the value that Sendoff gives it.
 pub(super) fn is_default(words: &[&str]) -> bool {
     let [name, value] = words else { return false };
-    match (name.to_ascii_lowercase().as_str(), *value) {
+    matches!(
+        (name.to_ascii_lowercase().as_str(), *value),
         ("x-forwarded-for", "{remote_host}" | "{http.request.remote.host}")
-        | ("x-forwarded-proto", "{scheme}" | "{http.request.scheme}")
-        | ("x-forwarded-host", "{host}" | "{http.request.host}") => true,
-        _ => false,
-    }
+            | ("x-forwarded-proto", "{scheme}" | "{http.request.scheme}")
+            | ("x-forwarded-host", "{host}" | "{http.request.host}")
+    )
 }
 
 /// The name of a field without the sign of a change, in small letters.
