@@ -95,6 +95,8 @@ fn host<'d>(
             }
         }
     }
+    // The addresses behind names are not known.
+    let is_hidden = wanted.is_empty() && section.is_some_and(|section| !section.words.is_empty());
     if wanted.is_empty() {
         wanted.push(Wanted::any());
     }
@@ -118,7 +120,11 @@ fn host<'d>(
         }
     }
     has_tls |= listened.iter().any(|(address, has_tls)| *has_tls && addresses.contains(address));
-    let fate = if addresses.is_empty() { Fate::Unreachable } else { Fate::Served };
+    let fate = match (addresses.is_empty(), is_hidden) {
+        (true, _) => Fate::Unreachable,
+        (false, true) => Fate::Refused,
+        (false, false) => Fate::Served,
+    };
     let names = Vec::new();
     Host { directive: section, addresses, named, names, has_tls, fate, remarks }
 }
@@ -192,7 +198,7 @@ fn choose(host: &mut Host<'_>, main: &[Directive], taken: &[Taken], seen: &[Addr
             host.names.push(name);
         }
     }
-    if !host.names.is_empty() || host.fate == Fate::Unreachable {
+    if !host.names.is_empty() || host.fate != Fate::Served {
         return;
     }
     let has_names = !self::patterns(block).is_empty();

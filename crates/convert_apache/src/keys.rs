@@ -109,13 +109,16 @@ pub(super) fn other_access_files(
 
 /// `AllowOverride`
 fn htaccess(parts: &[Part<'_>], site: &mut Section) {
-    let mut is_on = false;
+    let is_list = |one: &Directive| !one.word().eq_ignore_ascii_case("none");
+    let lists = named(parts, &["allowoverridelist"]).any(|(_, one)| is_list(one));
+    let mut is_on = lists;
     let mut part_of: Vec<&Directive> = Vec::new();
     for (part, directive) in named(parts, &["allowoverride"]) {
         let own = !directive.word().eq_ignore_ascii_case("none");
         match part.area.is_all() {
-            true => is_on = own,
+            true => is_on = own || lists,
             false if own => part_of.push(directive),
+            false if is_on => directive.left_out(site, ".htaccess files hold for the whole site"),
             false => {}
         }
         if own && !directive.word().eq_ignore_ascii_case("all") {

@@ -291,6 +291,23 @@ fn folders_without_an_index_are_refused() {
 }
 
 #[test]
+fn a_host_at_the_addresses_of_a_name_is_refused() {
+    let made =
+        file("<VirtualHost a.test:80>\nServerName a.test\nDocumentRoot /srv/a\n</VirtualHost>\n");
+    assert!(made.left_out == 1 && made.text.contains("deny = true"), "{}", made.text);
+}
+
+#[test]
+fn files_in_folders_hold_for_the_whole_site() {
+    has("AllowOverrideList Require", "htaccess = true");
+    has("AllowOverrideList None\nAllowOverride None", "htaccess = false");
+    let made = host(
+        "<Directory /srv/a>\nAllowOverride All\n</Directory>\n<Directory /srv/a/x>\nAllowOverride None\n</Directory>",
+    );
+    assert_eq!(made.left_out, 1, "{}", made.text);
+}
+
+#[test]
 fn a_variable_that_doubles_itself_has_an_end() {
     let lines: String = "Define A ${A}${A}\n".repeat(40);
     let text = format!("Define A xxxx\n{lines}DocumentRoot /srv\n");

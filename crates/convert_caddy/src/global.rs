@@ -29,6 +29,8 @@ pub(super) struct Global {
     /// True if Caddy makes all certificates itself.
     pub(super) has_local_certificates: bool,
     pub(super) has_proxies: bool,
+    /// The addresses of sites that name none with `bind`; none: every address.
+    pub(super) binds: Vec<String>,
     /// The files of the configuration, which Caddy never sends.
     pub(super) files: Vec<PathBuf>,
 }
@@ -60,6 +62,7 @@ pub(super) fn read(options: &[Directive], files: &[PathBuf]) -> Global {
         https_port: 443,
         has_local_certificates: false,
         has_proxies: false,
+        binds: Vec::new(),
         files: files.to_vec(),
     };
     for option in options {
@@ -77,6 +80,7 @@ impl Global {
                 self.top.set("acme_directory", option.word());
             }
             "acme_ca_root" => self.top.set("acme_roots", option.word()),
+            "default_bind" => self.binds.clone_from(&option.words),
             "local_certs" => self.has_local_certificates = true,
             "http_port" => self.http_port = option.word().parse().unwrap_or(80),
             "https_port" => self.https_port = option.word().parse().unwrap_or(443),

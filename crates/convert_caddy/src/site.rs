@@ -273,12 +273,15 @@ fn listen(
     listening: &mut Listening,
     site: &mut Section,
 ) {
-    let binds: Vec<&str> = block
+    let mut binds: Vec<&str> = block
         .directives
         .iter()
         .filter(|directive| directive.name == "bind")
         .flat_map(|bind| bind.words.iter().map(String::as_str))
         .collect();
+    if binds.is_empty() {
+        binds = global.binds.iter().map(String::as_str).collect();
+    }
     let mut listen: Vec<String> = Vec::new();
     let hosts: Vec<Option<&str>> = match &binds[..] {
         [] => vec![None],
