@@ -4,8 +4,10 @@
 
 use sendoff_convert_document::{Directive, Place, Section};
 
-use super::areas::Condition;
+use super::areas::{Area, Condition};
+use super::clients::Clients;
 use super::sections::{Kind, Part};
+use super::users::Users;
 
 /// The requests that a section lets through.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -21,6 +23,17 @@ enum Rule {
     /// Several rules that must all hold.
     All(Vec<Self>),
     Unknown(Place, String),
+}
+
+impl Rule {
+    /// True if it asks for a name and a password.
+    fn asks(&self) -> bool {
+        match self {
+            Self::User => true,
+            Self::All(rules) => rules.iter().any(Self::asks),
+            _ => false,
+        }
+    }
 }
 
 /// The addresses of `Require local`.
@@ -53,11 +66,11 @@ pub(super) enum Compared {
 }
 
 /// Adds the routes of `<Location>`, which stand before the rules that change paths.
-pub(super) fn of_locations(parts: &[Part<'_>], routes: &mut Vec<Section>) {
+pub(super) fn of_locations(parts: &[Part<'_>], clients: Clients, routes: &mut Vec<Section>) {
     let all: Vec<Part<'_>> =
         parts.iter().filter(|part| part.kind == Kind::Location).cloned().collect();
-    chain(&all, parts, &required, true, routes);
-    chain(&all, parts, &compatible, false, routes);
+    chain(&all, parts, Rules::Required, clients, routes);
+    chain(&all, parts, Rules::Compatible, clients, routes);
 }
 
 /// Adds the routes that refuse.
@@ -65,19 +78,23 @@ pub(super) fn routes(
     parts: &[Part<'_>],
     has_tls: bool,
     compared: Compared,
+    clients: Clients,
     routes: &mut Vec<Section>,
 ) {
     // A folder that is closed stays closed, even if a <Location> opens it for direct requests.
     let is_seen = |part: &&Part<'_>| compared == Compared::Same || part.kind != Kind::Location;
     let seen: Vec<Part<'_>> = parts.iter().filter(is_seen).cloned().collect();
-    chain(&seen, parts, &required, true, routes);
-    chain(&seen, parts, &compatible, false, routes);
+    chain(&seen, parts, Rules::Required, clients, routes);
+    chain(&seen, parts, Rules::Compatible, clients, routes);
     for part in parts {
-        if part.kind == Kind::If && part.directives.iter().any(|one| restricts(one)) {
-            refuse(part, "its section has a condition that is not understood", routes);
+        let is_guard = |one: &&&Directive| restricts(one) || may_refuse(one);
+        let guard = part.directives.iter().find(is_guard).filter(|_| part.kind == Kind::If);
+        if let Some(guard) = guard {
+            let text = "its section has a condition that is not understood";
+            refuse_for(part, guard, text, routes);
         }
         for directive in &part.directives {
-            methods(directive, part, parts, routes);
+            methods(directive, part, parts, clients, routes);
             if directive.name == "sslrequiressl" && !has_tls {
                 refuse_for(part, directive, "this site speaks no TLS", routes);
             }
@@ -101,6 +118,27 @@ fn is_refused(directive: &Directive) -> bool {
     }
 }
 
+/// True for a directive that may refuse requests which others let through.
+pub(super) fn may_refuse(directive: &Directive) -> bool {
+    let text = directive.words.join(" ").to_ascii_lowercase();
+    match directive.name.as_str() {
+        "require" => text != "all granted",
+        "allow" | "order" | "satisfy" => false,
+        "rewriterule" => directive.words.get(2).is_some_and(|flags| {
+            let flags = super::rewrite::flags(flags);
+            flags.iter().any(|(name, _)| matches!(name.as_str(), "f" | "forbidden" | "g" | "gone"))
+        }),
+        "redirect" | "redirectmatch" => ["403", "404", "410", "gone"]
+            .iter()
+            .any(|word| directive.word().eq_ignore_ascii_case(word)),
+        name if super::users::NAMES.contains(&name) => false,
+        _ => {
+            let is_unknown = !super::known::is_known(directive);
+            restricts(directive) || is_unknown && super::keys::guards(directive)
+        }
+    }
+}
+
 /// True for a directive that may refuse requests.
 fn restricts(directive: &Directive) -> bool {
     let name = directive.name.as_str();
@@ -113,30 +151,56 @@ fn restricts(directive: &Directive) -> bool {
             | "deny"
             | "order"
             | "sslrequiressl"
-    ) || REFUSE.contains(&name)
+    ) || super::users::NAMES.contains(&name)
+        || REFUSE.contains(&name)
 }
 
-/// The rule of one section.
-type OfPart = dyn Fn(&Part<'_>, &[Part<'_>]) -> Option<Rule>;
+/// The kinds of rules, which both must let a request through.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Rules {
+    /// `Require`
+    Required,
+    /// `Order`, `Allow` and `Deny`
+    Compatible,
+}
+
+impl Rules {
+    /// The rule of one section.
+    fn of(self, part: &Part<'_>) -> Option<Rule> {
+        match self {
+            Self::Required => required(part),
+            Self::Compatible => compatible(part),
+        }
+    }
+}
 
 /// The routes of rules of which the last that a path has decides.
 fn chain(
     parts: &[Part<'_>],
     all: &[Part<'_>],
-    rule: &OfPart,
-    asks_users: bool,
+    kind: Rules,
+    clients: Clients,
     routes: &mut Vec<Section>,
 ) {
     let rules: Vec<(&Part<'_>, Rule)> = parts
         .iter()
         .filter(|part| part.kind != Kind::If)
-        .filter_map(|part| Some((part, rule(part, parts)?)))
+        .filter_map(|part| Some((part, kind.of(part)?)))
         .collect();
     for (number, (part, rule)) in rules.iter().enumerate() {
-        let later = rules[number + 1..].iter().map(|(part, _)| &part.area);
-        let Some(condition) = part.area.without(later) else { continue };
-        if let Some(route) = route(&condition, rule, part, all, asks_users) {
-            routes.push(route);
+        let later: Vec<&Area> = rules[number + 1..].iter().map(|(part, _)| &part.area).collect();
+        let zones = if rule.asks() { Users::zones(part, all) } else { Vec::new() };
+        let own = later.iter().copied().chain(zones.iter().map(|zone| &zone.area));
+        if let Some(condition) = part.area.without(own) {
+            routes.extend(route(&condition, rule, Users::of(part, all), clients));
+        }
+        // Sections within this one whose users are others.
+        for (number, zone) in zones.iter().enumerate() {
+            let others = zones[number + 1..].iter().map(|zone| &zone.area);
+            let others = later.iter().copied().chain(others);
+            if let Some(condition) = part.area.and(&zone.area).without(others) {
+                routes.extend(route(&condition, rule, zone.users.clone(), clients));
+            }
         }
     }
 }
@@ -145,9 +209,8 @@ fn chain(
 fn route(
     condition: &Condition,
     rule: &Rule,
-    part: &Part<'_>,
-    parts: &[Part<'_>],
-    asks_users: bool,
+    users: Users<'_>,
+    clients: Clients,
 ) -> Option<Section> {
     let mut route = Section::new("site.route");
     condition.set(&mut route);
@@ -158,11 +221,22 @@ fn route(
         match rule {
             Rule::Everyone => {}
             Rule::No => route.set("deny", true),
-            Rule::From(networks) => route.set_list("allow_from", networks.clone()),
-            Rule::NotFrom(networks) => route.set_list("deny_from", networks.clone()),
+            Rule::From(networks) if clients.are_judged_alike(networks) => {
+                route.set_list("allow_from", networks.clone());
+            }
+            Rule::NotFrom(networks) if !clients.are_unknown() => {
+                route.set_list("deny_from", networks.clone());
+            }
+            Rule::From(_) | Rule::NotFrom(_) => {
+                let text = "a rule about addresses, of which Apache may see others: every request is refused";
+                match users.place() {
+                    Some(place) => route.left_out(place, text),
+                    None => route.comment(text),
+                }
+                route.set("deny", true);
+            }
             Rule::All(rules) => rest.extend(rules),
-            Rule::User if asks_users => password(part, parts, &mut route),
-            Rule::User => route.set("deny", true),
+            Rule::User => users.set(&mut route),
             Rule::Unknown(place, why) => {
                 route.left_out(place, format!("{why} has no equal: every request is refused"));
                 route.set("deny", true);
@@ -170,12 +244,6 @@ fn route(
         }
     }
     has_rule.then_some(route)
-}
-
-fn refuse(part: &Part<'_>, why: &str, routes: &mut Vec<Section>) {
-    if let Some(first) = part.directives.iter().find(|one| restricts(one)) {
-        refuse_for(part, first, why, routes);
-    }
 }
 
 fn refuse_for(part: &Part<'_>, directive: &Directive, why: &str, routes: &mut Vec<Section>) {
@@ -187,39 +255,8 @@ fn refuse_for(part: &Part<'_>, directive: &Directive, why: &str, routes: &mut Ve
     routes.push(route);
 }
 
-/// The file of users and the name of the area.
-fn password(part: &Part<'_>, parts: &[Part<'_>], route: &mut Section) {
-    // A part inherits from parts with the same paths, or with all.
-    let own = |name: &str| part.directives.iter().rev().find(|one| one.name == name).copied();
-    let around = |name: &str| {
-        let earlier = parts.iter().filter(|other| other.area == part.area || other.area.is_all());
-        earlier.flat_map(|other| &other.directives).rfind(|one| one.name == name).copied()
-    };
-    let get = |name: &str| own(name).or_else(|| around(name));
-    let provider = get("authbasicprovider").map_or("file", |provider| provider.word());
-    let kind = get("authtype").map_or("", |kind| kind.word());
-    match get("authuserfile") {
-        Some(file)
-            if provider.eq_ignore_ascii_case("file") && kind.eq_ignore_ascii_case("basic") =>
-        {
-            route.set_in("auth", "users", file.word());
-            if let Some(name) = get("authname") {
-                route.set_in("auth", "realm", name.words.join(" ").replace(['"', '\\'], "'"));
-            }
-        }
-        other => {
-            let place = other.or_else(|| part.directives.first().copied()).map(|one| &one.place);
-            if let Some(place) = place {
-                let text = "the file of its users is not known: every request is refused";
-                route.left_out(place, text);
-            }
-            route.set("deny", true);
-        }
-    }
-}
-
 /// `Require` and its sections, of one part.
-fn required(part: &Part<'_>, _: &[Part<'_>]) -> Option<Rule> {
+fn required(part: &Part<'_>) -> Option<Rule> {
     let own: Vec<&Directive> = part
         .directives
         .iter()
@@ -367,7 +404,7 @@ fn network(word: &str) -> Option<String> {
 }
 
 /// `Order`, `Allow` and `Deny` of one part.
-fn compatible(part: &Part<'_>, _: &[Part<'_>]) -> Option<Rule> {
+fn compatible(part: &Part<'_>) -> Option<Rule> {
     let own: Vec<&Directive> = part
         .directives
         .iter()
@@ -408,7 +445,13 @@ fn compatible(part: &Part<'_>, _: &[Part<'_>]) -> Option<Rule> {
 }
 
 /// `<Limit>` and `<LimitExcept>`: rules for methods.
-fn methods(directive: &Directive, part: &Part<'_>, parts: &[Part<'_>], routes: &mut Vec<Section>) {
+fn methods(
+    directive: &Directive,
+    part: &Part<'_>,
+    parts: &[Part<'_>],
+    clients: Clients,
+    routes: &mut Vec<Section>,
+) {
     let inner: Vec<&Directive> = directive.inner().iter().collect();
     let is_limit = match directive.name.as_str() {
         "<limit" => true,
@@ -416,14 +459,14 @@ fn methods(directive: &Directive, part: &Part<'_>, parts: &[Part<'_>], routes: &
         _ => return,
     };
     let own = Part { directives: inner, ..part.clone() };
-    let rules = [required(&own, parts), compatible(&own, parts)];
+    let rules = [required(&own), compatible(&own)];
     for rule in rules.into_iter().flatten().filter(|rule| *rule != Rule::Everyone) {
         if !is_limit {
             refuse_for(part, directive, "the methods that it leaves out cannot be named", routes);
             continue;
         }
         let Some(condition) = part.area.without(std::iter::empty()) else { continue };
-        if let Some(mut route) = route(&condition, &rule, &own, parts, true) {
+        if let Some(mut route) = route(&condition, &rule, Users::of(part, parts), clients) {
             let names = directive.words.iter().map(|word| word.to_ascii_uppercase());
             route.set_list("method", names.collect());
             routes.push(route);

@@ -1,6 +1,6 @@
 //! Areas: the paths of a section, as expressions for the path of a request.
 
-use sendoff_convert_document::expression::{mistake, quote};
+use sendoff_convert_document::expression::{has_alternatives, mistake, quote};
 
 /// Paths. Where they are not known exactly, two expressions enclose them.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -42,6 +42,30 @@ impl Area {
         Self { may: format!("(?={expression})"), surely: Surely::Exact }
     }
 
+    /// Look-aheads that hold for paths of the area only; `None`: no such path is known.
+    pub(super) fn surely(&self) -> Option<&str> {
+        self.sure()
+    }
+
+    /// False if both areas are folders of which none is within the other.
+    pub(super) fn may_overlap(&self, other: &Self) -> bool {
+        let is_within = |inner: &str, outer: &str| {
+            inner.strip_prefix(outer).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+        };
+        match (self.folder(), other.folder()) {
+            (Some(one), Some(other)) => is_within(one, other) || is_within(other, one),
+            _ => true,
+        }
+    }
+
+    /// The path of the only folder, in its form for an expression.
+    fn folder(&self) -> Option<&str> {
+        let sure = self.sure()?;
+        let text = self.may.strip_prefix("(?=")?.strip_suffix(r"(?:/|\z))")?;
+        let is_plain = !text.contains(['(', '[', '*', '|', '?']);
+        (is_plain && sure == self.may).then_some(text)
+    }
+
     /// True for every path.
     pub(super) fn is_all(&self) -> bool {
         self.may.is_empty() && self.surely == Surely::Exact
@@ -81,6 +105,7 @@ impl Area {
         let may = joined(areas.iter().map(|area| area.may.as_str()).collect());
         let surely = match areas.iter().all(|area| area.surely == Surely::Exact) {
             true => Surely::Exact,
+            false if areas.iter().all(|area| area.surely == Surely::None) => Surely::None,
             false => Surely::Narrower(joined(areas.iter().filter_map(Self::sure).collect())),
         };
         Self { may, surely }
@@ -90,7 +115,7 @@ impl Area {
     /// of a route. `None`: there are none.
     pub(super) fn without<'a>(&self, others: impl Iterator<Item = &'a Self>) -> Option<Condition> {
         let mut excluded: Vec<&str> = Vec::new();
-        for sure in others.filter_map(Self::sure) {
+        for sure in others.filter(|other| self.may_overlap(other)).filter_map(Self::sure) {
             match sure {
                 "" => return None,
                 "(?!)" => {}
@@ -227,9 +252,12 @@ pub(super) fn matching(expression: &str) -> Area {
     let text = if expression.contains("(?i)") { format!("(?i:{text})") } else { text };
     Area {
         may: format!("(?=(?s:.*?){text})"),
-        surely: match expression.contains('$') {
-            true => Surely::None,
-            false => Surely::Narrower(format!("(?=(?s:.*?)(?-s:{text}))")),
+        surely: match !expression.contains('$') || is_one_ending(expression) {
+            true => {
+                let text = text.replace("$)", r"\z)");
+                Surely::Narrower(format!("(?=(?s:.*?)(?-s:{text}))"))
+            }
+            false => Surely::None,
         },
     }
     .anchored(expression)
@@ -274,11 +302,17 @@ pub(super) fn file_matching(expression: &str) -> Area {
     }
     let Some(name) = of_name(expression) else { return Area::unknown() };
     let may = name.replace('$', r"(?:/|\z)");
-    let surely = match name.contains('$') && !expression.contains('|') {
+    let surely = match name.contains('$') && is_one_ending(expression) {
         true => Surely::Narrower(format!("(?={})", name.replace('$', r"\z"))),
         false => Surely::None,
     };
     Area { may: format!("(?={may})"), surely }
+}
+
+/// True if a `$` in the expression, if it has one, is the end of the whole expression.
+fn is_one_ending(expression: &str) -> bool {
+    let bare = expression.strip_suffix('$').unwrap_or(expression);
+    !bare.contains('$') && !bare.ends_with('\\') && !has_alternatives(expression)
 }
 
 /// The expression for the name of a file as one for a path: no sign of it is a slash. A `$` stays.

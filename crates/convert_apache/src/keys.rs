@@ -1,7 +1,10 @@
 //! The keys of a site.
 
+use std::collections::HashSet;
+
 use sendoff_convert_document::{Directive, Section};
 
+use super::known::MANY;
 use super::sections::{Kind, Part, named};
 
 /// The formats that Sendoff's combined format has the fields of.
@@ -72,15 +75,50 @@ fn front_controller(parts: &[Part<'_>], site: &mut Section, has_php: bool) {
     }
 }
 
+/// Refuses the folders of a site without index files: a site has at least one name.
+pub(super) fn no_index(parts: &[Part<'_>], routes: &mut Vec<Section>) {
+    let last = named(parts, &["directoryindex"]).filter(|(part, _)| part.area.is_all()).last();
+    let Some((_, directive)) = last.filter(|(_, one)| one.word() == "disabled") else { return };
+    let mut route = Section::new("site.route");
+    directive.left_out(&mut route, "folders are refused");
+    route.set("match", r"/\z");
+    route.set("deny", true);
+    routes.push(route);
+}
+
+/// Refuses the whole site if its `.htaccess` files have another name: they are not read.
+pub(super) fn other_access_files(
+    blocks: [&[Directive]; 2],
+    parts: &[Part<'_>],
+    routes: &mut Vec<Section>,
+) {
+    let named =
+        |block: &[Directive]| block.iter().rfind(|one| one.name == "accessfilename").cloned();
+    let Some(directive) = blocks.into_iter().rev().find_map(named) else { return };
+    let is_read = super::sections::named(parts, &["allowoverride", "allowoverridelist"])
+        .any(|(_, one)| !one.word().eq_ignore_ascii_case("none"));
+    let is_other = directive.words.iter().any(|name| name != ".htaccess");
+    if is_other && is_read {
+        let mut route = Section::new("site.route");
+        let text = "these files are not read, and may refuse requests: every request is refused";
+        directive.left_out(&mut route, text);
+        route.set("deny", true);
+        routes.push(route);
+    }
+}
+
 /// `AllowOverride`
 fn htaccess(parts: &[Part<'_>], site: &mut Section) {
-    let mut is_on = false;
+    let is_list = |one: &Directive| !one.word().eq_ignore_ascii_case("none");
+    let lists = named(parts, &["allowoverridelist"]).any(|(_, one)| is_list(one));
+    let mut is_on = lists;
     let mut part_of: Vec<&Directive> = Vec::new();
     for (part, directive) in named(parts, &["allowoverride"]) {
         let own = !directive.word().eq_ignore_ascii_case("none");
         match part.area.is_all() {
-            true => is_on = own,
+            true => is_on = own || lists,
             false if own => part_of.push(directive),
+            false if is_on => directive.left_out(site, ".htaccess files hold for the whole site"),
             false => {}
         }
         if own && !directive.word().eq_ignore_ascii_case("all") {
@@ -170,9 +208,22 @@ fn bodies(parts: &[Part<'_>], site: &mut Section) {
 
 /// Names the directives of a site that no part of the converter knows.
 pub(super) fn name_unknown(parts: &[Part<'_>], routes: &mut Vec<Section>, site: &mut Section) {
+    let mut named = HashSet::new();
     for part in parts {
         for directive in part.directives.iter().filter(|one| !super::known::is_known(one)) {
-            if !guards(directive) {
+            if MANY.contains(&&*directive.name) {
+                if named.insert(&*directive.name) {
+                    let text = format!("{} has no equal, here and behind", directive.name);
+                    site.note(&directive.place, text);
+                }
+                continue;
+            }
+            if part.kind == Kind::Server && super::rewrite::only_inherits(directive) {
+                continue;
+            }
+            // The sizes of lines and fields have limits of their own.
+            let is_size = directive.name.starts_with("limitrequest");
+            if is_size || !guards(directive) {
                 directive.left_out(site, "no key is like it");
                 continue;
             }
@@ -192,7 +243,7 @@ pub(super) fn name_unknown(parts: &[Part<'_>], routes: &mut Vec<Section>, site: 
 }
 
 /// True for an unknown directive whose name says that it may be about access.
-fn guards(directive: &Directive) -> bool {
+pub(super) fn guards(directive: &Directive) -> bool {
     const WORDS: [&str; 12] = [
         "auth", "deny", "allow", "limit", "access", "sec", "qs_", "evasive", "dos", "session",
         "oidc", "mellon",

@@ -3,17 +3,7 @@
 use sendoff_convert_document::Directive;
 
 /// Beginnings of the names of directives about caches, processes, logs and the way to applications.
-const PREFIXES: [&str; 9] = [
-    "sslsession",
-    "sslstapling",
-    "sslrandom",
-    "limitrequestf",
-    "limitrequestl",
-    "keepalive",
-    "h2",
-    "mpm",
-    "authnz",
-];
+const PREFIXES: [&str; 6] = ["sslsession", "sslstapling", "sslrandom", "keepalive", "h2", "mpm"];
 
 /// Directives that change no answer.
 const SILENT: &[&str] = &[
@@ -27,8 +17,6 @@ const SILENT: &[&str] = &[
     "authtype",
     "authuserfile",
     "authbasicprovider",
-    "browsermatch",
-    "browsermatchnocase",
     "cgidscriptsock",
     "contentdigest",
     "defaulticon",
@@ -46,7 +34,6 @@ const SILENT: &[&str] = &[
     "headername",
     "hostnamelookups",
     "httpprotocoloptions",
-    "indexignore",
     "indexoptions",
     "listenbacklog",
     "logformat",
@@ -64,7 +51,6 @@ const SILENT: &[&str] = &[
     "pidfile",
     "protocols",
     "proxybadheader",
-    "proxyerroroverride",
     "proxyiobuffersize",
     "proxyreceivebuffersize",
     "proxyrequests",
@@ -72,8 +58,6 @@ const SILENT: &[&str] = &[
     "proxytimeout",
     "proxyvia",
     "readmename",
-    "removehandler",
-    "removetype",
     "requestreadtimeout",
     "rlimitcpu",
     "rlimitmem",
@@ -85,8 +69,6 @@ const SILENT: &[&str] = &[
     "serverlimit",
     "serversignature",
     "servertokens",
-    "setenvif",
-    "setenvifnocase",
     "sslciphersuite",
     "sslcompression",
     "sslhonorcipherorder",
@@ -172,6 +154,8 @@ const CONVERTED: &[&str] = &[
     "sslverifydepth",
     "timeout",
     "user",
+    "removehandler",
+    "removetype",
     "vhostaliases",
     "<limit",
     "<limitexcept",
@@ -186,10 +170,37 @@ pub(super) fn is_known(directive: &Directive) -> bool {
     SILENT.contains(&name)
         || CONVERTED.contains(&name)
         || PREFIXES.iter().any(|prefix| name.starts_with(prefix))
-        // Modules that limit requests are refused by `access`.
-        || name == "addcharset"
-        || name == "addlanguage"
-        || name == "languagepriority"
-        || name == "forcelanguagepriority"
-        || name == "addencoding"
+        || sets_nothing(directive)
+}
+
+/// Directives that change answers, of which a file has many: one comment stands for all of a name.
+pub(super) const MANY: [&str; 2] = ["addcharset", "addlanguage"];
+
+/// True for a directive whose words have no effect on answers.
+fn sets_nothing(directive: &Directive) -> bool {
+    /// Names that Apache itself reads, about old clients.
+    const OLD: [&str; 7] = [
+        "nokeepalive",
+        "downgrade-1.0",
+        "force-response-1.0",
+        "redirect-carefully",
+        "ssl-unclean-shutdown",
+        "gzip-only-text/html",
+        "no-gzip",
+    ];
+    /// Names that no listing of Sendoff has, or that no site has.
+    const HIDDEN: [&str; 10] =
+        [".??*", ".*", "*~", "*#", "HEADER*", "README*", "RCS", "CVS", "*,v", "*,t"];
+    let words = &directive.words[..];
+    let is_off = directive.word().eq_ignore_ascii_case("off");
+    match directive.name.as_str() {
+        "browsermatch" | "browsermatchnocase" => {
+            words.iter().skip(1).all(|word| OLD.contains(&&**word))
+        }
+        "setenvif" | "setenvifnocase" => words.iter().skip(2).all(|word| OLD.contains(&&**word)),
+        "indexignore" => words.iter().all(|word| HIDDEN.contains(&&**word)),
+        "proxyerroroverride" => is_off,
+        "languagepriority" | "forcelanguagepriority" => true,
+        _ => false,
+    }
 }

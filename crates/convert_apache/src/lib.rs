@@ -13,7 +13,11 @@
 
 mod access;
 mod areas;
+mod clients;
 mod fields;
+mod folders;
+mod handlers;
+mod hosts;
 mod keys;
 mod known;
 mod listen;
@@ -27,6 +31,7 @@ mod sections;
 mod server;
 mod tested;
 mod tree;
+mod users;
 
 use std::path::Path;
 

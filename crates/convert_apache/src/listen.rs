@@ -1,35 +1,97 @@
-//! Addresses and hosts of a site.
+//! Addresses: `Listen`, and the words of `<VirtualHost>`.
 
-use sendoff_convert_document::{Directive, Section};
+use std::net::IpAddr;
 
-/// An address of a `<VirtualHost>`.
+use sendoff_convert_document::Directive;
+
+/// An address that the server listens on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Address {
     /// `None`: every address of the machine.
-    host: Option<String>,
-    port: u16,
+    pub(super) host: Option<String>,
+    pub(super) port: u16,
 }
 
-/// Reads `*:80`, `192.0.2.1:443`, `[::1]:80`, `_default_:443`, or without a port.
-pub(super) fn address(text: &str) -> Option<Address> {
+/// The addresses of a `<VirtualHost>`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Wanted {
+    host: Option<String>,
+    /// `None`: every port that the server listens on.
+    port: Option<u16>,
+}
+
+/// The port of a host if no other one is known.
+const HTTP: u16 = 80;
+
+/// A host and a port; `None`: these are none.
+fn parts(text: &str) -> Option<(Option<String>, Option<u16>)> {
     let (host, port) = match text.rsplit_once(':') {
         Some((host, port)) if !port.ends_with(']') => (host, Some(port)),
         _ => (text, None),
     };
     let port = match port {
-        None | Some("*") => 80,
-        Some(port) => port.parse().ok()?,
+        None | Some("*") => None,
+        Some(port) => Some(port.parse().ok()?),
     };
     let host = match host {
-        "*" | "_default_" | "" | "0.0.0.0" => None,
+        "*" | "_default_" | "" => None,
         host => Some(host.to_owned()),
     };
-    let is_address =
-        |host: &String| host.trim_matches(['[', ']']).parse::<std::net::IpAddr>().is_ok();
-    host.as_ref().is_none_or(is_address).then_some(Address { host, port })
+    let is_address = |host: &String| host.trim_matches(['[', ']']).parse::<IpAddr>().is_ok();
+    host.as_ref().is_none_or(is_address).then_some((host, port))
+}
+
+/// Reads a word of a `<VirtualHost>`: `*:80`, `192.0.2.1:443`, `[::1]:80`, `_default_:443`, or one
+/// without a port.
+pub(super) fn wanted(text: &str) -> Option<Wanted> {
+    let (host, port) = parts(text)?;
+    Some(Wanted { host: host.filter(|host| host != "0.0.0.0"), port })
+}
+
+impl Wanted {
+    /// Every port of every address.
+    pub(super) fn any() -> Self {
+        Self { host: None, port: None }
+    }
+
+    /// True if it names an address of the machine.
+    pub(super) fn has_host(&self) -> bool {
+        self.host.is_some()
+    }
+
+    /// The addresses of `Listen` that lead to this host.
+    pub(super) fn among(&self, listened: &[Address]) -> Vec<Address> {
+        let fits = |one: &&Address| {
+            self.port.is_none_or(|port| port == one.port)
+                && (self.host.is_none() || one.is_any() || one.host == self.host)
+        };
+        let found = listened.iter().filter(fits);
+        found
+            .map(|one| Address {
+                host: self.host.clone().or_else(|| one.host.clone()),
+                port: one.port,
+            })
+            .collect()
+    }
+
+    /// The address, if no `Listen` is known.
+    pub(super) fn alone(&self) -> Address {
+        Address { host: self.host.clone(), port: self.port.unwrap_or(HTTP) }
+    }
 }
 
 impl Address {
+    /// True for every address of the machine.
+    pub(super) fn is_any(&self) -> bool {
+        matches!(self.host.as_deref(), None | Some("0.0.0.0" | "[::]"))
+    }
+
+    /// True if a connection may come to both addresses.
+    pub(super) fn overlaps(&self, other: &Self) -> bool {
+        let is_same = self.host == other.host || self.is_any() || other.is_any();
+        self.port == other.port && is_same
+    }
+
     /// The value of `listen`.
     pub(super) fn listen(&self, has_tls: bool) -> String {
         let tls = if has_tls { " tls" } else { "" };
@@ -40,47 +102,18 @@ impl Address {
     }
 }
 
-/// The addresses of `Listen`, those with `https` among them.
+/// The addresses of `Listen`; true for those that speak TLS.
 pub(super) fn listened(main: &[Directive]) -> Vec<(Address, bool)> {
     main.iter()
         .filter(|directive| directive.name == "listen")
         .filter_map(|listen| {
-            let text = match listen.word().bytes().all(|b| b.is_ascii_digit()) {
-                true => format!("*:{}", listen.word()),
-                false => listen.word().to_owned(),
+            let word = listen.word();
+            let (host, port) = match word.parse() {
+                Ok(port) => (None, Some(port)),
+                Err(_) => parts(word)?,
             };
             let has_tls = listen.words.get(1).is_some_and(|word| word == "https");
-            Some((address(&text)?, has_tls))
+            Some((Address { host, port: port? }, has_tls))
         })
         .collect()
-}
-
-/// The hosts of `ServerName` and `ServerAlias`.
-pub(super) fn hosts(block: &[Directive], site: &mut Section) -> Vec<String> {
-    let mut hosts: Vec<String> = Vec::new();
-    for directive in block {
-        let words: &[String] = match directive.name.as_str() {
-            "servername" => &directive.words[..directive.words.len().min(1)],
-            "serveralias" => &directive.words,
-            _ => continue,
-        };
-        for word in words {
-            let name = word.rsplit_once("://").map_or(word.as_str(), |(_, name)| name);
-            let name = match name.rsplit_once(':') {
-                Some((name, port)) if port.bytes().all(|b| b.is_ascii_digit()) => name,
-                _ => name,
-            };
-            let name = name.to_ascii_lowercase();
-            let has_star = name.contains(['*', '?']);
-            let is_known = !name.is_empty()
-                && name.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_.*[]:".contains(&b))
-                && (!has_star || name.starts_with("*.") && name.matches('*').count() == 1);
-            match is_known {
-                true if !hosts.contains(&name) => hosts.push(name),
-                true => {}
-                false => directive.left_out(site, "such a host is not known"),
-            }
-        }
-    }
-    hosts
 }

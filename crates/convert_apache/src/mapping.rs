@@ -3,6 +3,7 @@
 use sendoff_convert_document::expression::{matches, quote};
 
 use super::areas::{Area, Surely, beneath, glob};
+use super::folders;
 
 /// A path of the site, and the folder behind it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -39,38 +40,21 @@ impl Mapping {
 
     /// The paths of the folders that an expression matches.
     pub(super) fn directory_matching(&self, expression: &str) -> Area {
-        self.areas(&|folder| {
-            if matches(expression, folder) || matches(expression, &format!("{folder}/")) {
-                return Area { may: String::new(), surely: Surely::None };
-            }
-            let start = format!("^{}", quote(folder));
-            match (expression.strip_prefix('^'), expression.strip_prefix(&*start)) {
-                (_, Some(rest)) => loose(&format!("^{rest}")),
-                (None, _) => loose(expression),
-                (Some(_), None) => match expression.contains(['(', '[', '|', '.', '\\']) {
-                    // It may match in the folder and go on behind it.
-                    true => Area::unknown(),
-                    false if expression[1..].starts_with(folder) => {
-                        loose(&format!("^{}", &expression[1 + folder.len()..]))
-                    }
-                    false => Area::none(),
-                },
-            }
-        })
+        self.areas(&|folder| folders::behind(folder, expression))
     }
 
     /// The paths in the folder of the site and in its aliases for which a function knows the paths
     /// behind the folder.
     fn areas(&self, inside: &dyn Fn(&str) -> Area) -> Area {
         let mut areas = Vec::new();
-        let taken: Vec<String> = self
+        let taken: Vec<Area> = self
             .aliases
             .iter()
             .map(|alias| alias.path.as_str())
             .chain(self.elsewhere.iter().map(String::as_str))
-            .map(|path| beneath(path).may)
+            .map(beneath)
             .collect();
-        if taken.iter().any(String::is_empty) {
+        if taken.iter().any(Area::is_all) {
             return Area::none();
         }
         let folders = self.root.iter().chain(self.aliases.iter().map(|alias| &alias.folder));
@@ -81,8 +65,8 @@ impl Mapping {
         if let Some(root) = &self.root {
             let area = inside(root.trim_end_matches('/'));
             if area != Area::none() {
-                let others: String = taken.iter().map(|may| format!("(?!{may})")).collect();
-                areas.push(area.and(&Area { may: others, surely: Surely::Exact }));
+                let others = outside(&area, taken.iter());
+                areas.push(area.and(&others));
             }
         }
         for (number, alias) in self.aliases.iter().enumerate() {
@@ -92,12 +76,8 @@ impl Mapping {
             }
             // Earlier aliases and applications have taken their paths.
             let own = beneath(&alias.path);
-            let earlier = self.aliases[..number].iter().map(|other| other.path.as_str());
-            let others: String = earlier
-                .chain(self.elsewhere.iter().map(String::as_str))
-                .map(|path| format!("(?!{})", beneath(path).may))
-                .collect();
-            let around = own.and(&Area { may: others, surely: Surely::Exact });
+            let earlier = taken[..number].iter().chain(&taken[self.aliases.len()..]);
+            let around = own.and(&outside(&own, earlier));
             areas.push(around.and(&shifted(area, &alias.path)));
         }
         if areas.is_empty() {
@@ -120,6 +100,13 @@ impl Mapping {
             _ => None,
         }
     }
+}
+
+/// The paths outside of others, of which those count that share paths with an area.
+fn outside<'a>(area: &Area, others: impl Iterator<Item = &'a Area>) -> Area {
+    let shared = others.filter(|other| area.may_overlap(other));
+    let may = shared.map(|other| format!("(?!{})", other.may)).collect();
+    Area { may, surely: Surely::Exact }
 }
 
 /// An area for paths behind an alias.
@@ -151,18 +138,12 @@ fn under(pattern: &str, folder: &str) -> Area {
     let mut rest = String::new();
     for part in wanted {
         let Some(expression) = glob(part) else { return Area::unknown() };
-        rest.push('/');
+        // A star stands for a name, which is not empty.
+        rest.push_str(if part.starts_with('*') { "/(?=[^/])" } else { "/" });
         rest.push_str(&expression);
     }
     match rest.is_empty() {
         true => Area::all(),
         false => Area::exact(&format!(r"{rest}(?:/|\z)")),
     }
-}
-
-/// The paths in which an expression for folders may match.
-fn loose(expression: &str) -> Area {
-    let expression = expression.replace('$', r"(?:/|\z)");
-    let area = super::areas::matching(&expression);
-    Area { surely: Surely::None, ..area }
 }

@@ -1,6 +1,6 @@
 //! `Options`: listings of folders, and symbolic links.
 
-use sendoff_convert_document::Section;
+use sendoff_convert_document::{Directive, Section};
 
 use super::sections::{Kind, Part};
 
@@ -64,6 +64,11 @@ pub(super) fn links(parts: &[Part<'_>], site: &mut Section) {
 
 /// Adds the routes of folders that are listed. `indexes` are the names of index files.
 pub(super) fn listings(parts: &[Part<'_>], indexes: &[String], routes: &mut Vec<Section>) {
+    // A listing would show the names that IndexIgnore hides; a comment names it.
+    let hides = |one: &&Directive| one.name == "indexignore" && !super::known::is_known(one);
+    if parts.iter().any(|part| part.directives.iter().any(hides)) {
+        return;
+    }
     let options: Vec<(&Part<'_>, bool)> = parts
         .iter()
         .filter(|part| part.kind != Kind::If)

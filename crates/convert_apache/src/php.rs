@@ -1,18 +1,14 @@
-//! Scripts of PHP, and other handlers of files.
+//! Scripts of PHP: the pool that runs them, and its settings.
 
 use sendoff_convert_document::{Directive, Section};
 
-use super::areas::Surely;
-use super::sections::{Kind, Part};
-
-/// Handlers that send files as they are.
-const PLAIN: [&str; 3] = ["none", "default-handler", "off"];
+use super::sections::Part;
 
 /// True for a directive that has scripts of PHP run.
 pub(super) fn is_php(directive: &Directive) -> bool {
     let text = directive.words.join(" ").to_ascii_lowercase();
     match directive.name.as_str() {
-        "sethandler" | "addhandler" | "addtype" => {
+        "sethandler" | "addhandler" | "addtype" | "forcetype" => {
             text.contains("x-httpd-php") && !text.contains("php-source")
                 || text.contains("fcgi://") && text.starts_with("proxy:")
         }
@@ -106,52 +102,6 @@ fn settings(parts: &[Part<'_>], pool: &mut Section, site: &mut Section) {
                 false if name.eq_ignore_ascii_case("engine") => {}
                 false => directive.left_out(site, "settings of PHP belong to a pool"),
             }
-        }
-    }
-}
-
-/// Adds the routes of folders whose scripts do not run, and of handlers that have no equal.
-pub(super) fn routes(parts: &[Part<'_>], routes: &mut Vec<Section>) {
-    for part in parts.iter().filter(|part| part.kind != Kind::If) {
-        for directive in &part.directives {
-            let word = directive.word().to_ascii_lowercase();
-            let is_off = match directive.name.as_str() {
-                "sethandler" => PLAIN.contains(&word.as_str()),
-                "php_admin_flag" | "php_flag" => {
-                    word == "engine"
-                        && directive.words.get(1).is_some_and(|value| {
-                            matches!(&*value.to_ascii_lowercase(), "off" | "0" | "false")
-                        })
-                }
-                "removehandler" => directive.words.iter().any(|word| word.contains("php")),
-                _ => false,
-            };
-            let is_other = directive.name == "sethandler" && !is_off && !is_php(directive);
-            if !is_off && !is_other {
-                continue;
-            }
-            let Some(condition) = part.area.without(std::iter::empty()) else { continue };
-            let mut route = Section::new("site.route");
-            match is_off {
-                true => {
-                    route.note(
-                        &directive.place,
-                        format!("{}: scripts are refused", directive.text()),
-                    );
-                    if let Some(text) = condition.matching(r"(?i)(?s:.*?)\.ph") {
-                        route.set("match", text);
-                    }
-                }
-                false => {
-                    directive.left_out(&mut route, "its requests are refused");
-                    condition.set(&mut route);
-                }
-            }
-            route.set("deny", true);
-            if part.area.surely == Surely::None && is_off {
-                route.comment("These are perhaps more paths than in Apache.");
-            }
-            routes.push(route);
         }
     }
 }

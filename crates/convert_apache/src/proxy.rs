@@ -115,10 +115,37 @@ pub(super) struct Settings<'d> {
     reverse: Vec<(&'d str, &'d str)>,
     cookie_paths: Vec<(&'d str, &'d str)>,
     cookie_domains: Vec<(&'d str, &'d str)>,
+    /// The first host of each balancer.
+    balancers: Vec<(&'d str, String)>,
+}
+
+/// The fields that tell an application about the client.
+const FORWARDED: [&str; 5] = [
+    "x-forwarded-for",
+    "x-forwarded-proto",
+    "x-forwarded-host",
+    "x-forwarded-port",
+    "x-forwarded-prefix",
+];
+
+/// The route with Apache's values of the fields that tell an application about the client, if a
+/// section sets one of them: Sendoff's own would replace it.
+pub(super) fn forwarded(parts: &[Part<'_>]) -> Option<Section> {
+    let is_set = |one: &&Directive| {
+        let names = one.words.iter().map(|word| word.trim_end_matches(':').to_ascii_lowercase());
+        one.name == "requestheader" && names.take(3).any(|name| FORWARDED.contains(&&*name))
+    };
+    parts.iter().flat_map(|part| part.directives.iter().copied()).find(|one| is_set(one))?;
+    let mut route = Section::new("site.route");
+    route.comment("The fields that Apache sends to applications; routes below change them.");
+    for (name, value) in [("X-Forwarded-For", "$remote_addr"), ("X-Forwarded-Host", "$host")] {
+        route.set_in("request_headers", name, value);
+    }
+    Some(route)
 }
 
 impl<'d> Settings<'d> {
-    pub(super) fn of(parts: &[Part<'d>]) -> Self {
+    pub(super) fn of(parts: &[Part<'d>], blocks: [&'d [Directive]; 2]) -> Self {
         let last = |name: &str| {
             let mut all = parts.iter().flat_map(|part| &part.directives);
             all.rfind(|one| one.name == name).map(|one| one.word().to_ascii_lowercase())
@@ -139,11 +166,13 @@ impl<'d> Settings<'d> {
         };
         Self {
             preserves_host: last("proxypreservehost").as_deref() == Some("on"),
-            drops_fields: last("proxyaddheaders").as_deref() == Some("off"),
+            drops_fields: last("proxyaddheaders").as_deref() == Some("off")
+                || forwarded(parts).is_some(),
             verifies: last("sslproxyverify").as_deref() == Some("require"),
             reverse: pairs("proxypassreverse"),
             cookie_paths: pairs("proxypassreversecookiepath"),
             cookie_domains: pairs("proxypassreversecookiedomain"),
+            balancers: blocks.into_iter().flatten().filter_map(first_member).collect(),
         }
     }
 
@@ -154,7 +183,15 @@ impl<'d> Settings<'d> {
             return;
         }
         if !self.preserves_host {
-            route.set_in("proxy", "host", "upstream");
+            let name = application.host.strip_prefix("upstream:");
+            let member = self.balancers.iter().find(|(known, _)| Some(*known) == name);
+            match member {
+                Some((_, host)) => {
+                    route.comment("Each application of the group gets the name of the first.");
+                    route.set_in("proxy", "host", host.clone());
+                }
+                None => route.set_in("proxy", "host", "upstream"),
+            }
         }
         if self.drops_fields {
             route.set_in("proxy", "forwarded", "off");
@@ -187,6 +224,14 @@ impl<'d> Settings<'d> {
             }
         }
     }
+}
+
+/// The name of a balancer and the host of its first application.
+fn first_member(section: &Directive) -> Option<(&str, String)> {
+    let name = section.word().strip_prefix("balancer://")?.trim_end_matches('/');
+    let mut members = section.inner().iter().filter(|one| one.name == "balancermember");
+    let host = members.find_map(|member| application(member.word()))?.host;
+    (section.name == "<proxy" && !host.starts_with("unix:")).then_some((name, host))
 }
 
 /// The scheme and the host of a URL.

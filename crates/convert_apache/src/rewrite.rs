@@ -28,6 +28,39 @@ struct Rule<'d> {
     flags: Vec<(String, String)>,
 }
 
+/// The rules of a host outside of sections: its own rules, and the server's rules if the host
+/// inherits them.
+pub(super) fn of_server<'d>(
+    main: &'d [Directive],
+    host: Option<&'d [Directive]>,
+) -> Vec<&'d Directive> {
+    let Some(host) = host else { return main.iter().collect() };
+    let has = |block: &[Directive], words: &[&str]| {
+        let options = block.iter().filter(|one| one.name == "rewriteoptions");
+        options
+            .flat_map(|one| &one.words)
+            .any(|word| words.iter().any(|known| word.eq_ignore_ascii_case(known)))
+    };
+    let is_down = |words: &[&str]| has(main, words) && !has(host, &["ignoreinherit"]);
+    let is_before = has(host, &["inheritbefore"]) || is_down(&["inheritdownbefore"]);
+    let is_behind = has(host, &["inherit"]) || is_down(&["inheritdown"]);
+    // A host switches the rules on as the server does, unless it says something else.
+    let engine = main.iter().filter(|one| one.name == "rewriteengine");
+    let rules =
+        main.iter().filter(|one| matches!(one.name.as_str(), "rewriterule" | "rewritecond"));
+    match (is_before, is_behind) {
+        (true, _) => engine.chain(rules).chain(host).collect(),
+        (false, true) => engine.chain(host).chain(rules).collect(),
+        (false, false) => engine.chain(host).collect(),
+    }
+}
+
+/// True for `RewriteOptions` that only say which rules a host inherits.
+pub(super) fn only_inherits(directive: &Directive) -> bool {
+    let is_about = |word: &String| word.to_ascii_lowercase().contains("inherit");
+    directive.name == "rewriteoptions" && directive.words.iter().all(is_about)
+}
+
 /// Adds the routes of the rules of a block. Returns true if paths get the beginning [`DONE`].
 pub(super) fn routes(
     directives: &[&Directive],

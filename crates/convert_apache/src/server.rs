@@ -1,13 +1,15 @@
 //! Sites: one for each `<VirtualHost>`, and one for the server around them if there is none.
 
-use sendoff_convert_document::{Directive, Document, Place, Section, Unreadable};
+use sendoff_convert_document::{Directive, Document, Section, Unreadable};
 
 use super::areas::Area;
-use super::listen::{self, Address};
+use super::clients::{self, Clients, Trust};
+use super::hosts::{self, Fate, Host};
+use super::listen::Address;
 use super::mapping::{Mapped, Mapping, Proxied};
 use super::sections::{self, Kind, Part};
 use super::tree::Tree;
-use super::{access, fields, keys, options, php, proxy, redirect, rewrite};
+use super::{access, fields, handlers, keys, options, php, proxy, redirect, rewrite};
 
 /// The folder of a site that names none.
 const NO_FILES: &str = "/srv";
@@ -28,13 +30,13 @@ pub(super) fn all(tree: &Tree) -> Result<Document, Unreadable> {
     let mut blocks: Vec<&[Directive]> = vec![main];
     blocks.extend(hosts.iter().map(|host| host.inner()));
     proxy::balancers(&blocks, &mut document.groups);
-    match hosts.is_empty() {
-        true => site(tree, None, &mut document)?,
-        false => {
-            for host in hosts {
-                site(tree, Some(host), &mut document)?;
-            }
-        }
+    let hosts = hosts::all(main, &hosts, tree.is_whole);
+    let trusted: Vec<Trust> = hosts.iter().map(|host| Trust::of(main, host.inner())).collect();
+    let is_known = |trust: &&Trust| matches!(trust, Trust::Proxies { .. });
+    let of_server = trusted.iter().find(is_known).unwrap_or(&Trust::Nobody);
+    of_server.set(&mut document.top);
+    for (host, trust) in hosts.into_iter().zip(&trusted) {
+        site(tree, host, trust.clients(of_server), &mut document)?;
     }
     // A balancer that no site names is left out.
     let sites = &document.sites;
@@ -47,7 +49,6 @@ pub(super) fn all(tree: &Tree) -> Result<Document, Unreadable> {
 
 /// The keys of the whole server.
 fn top(main: &[Directive], top: &mut Section) {
-    let mut proxies = Vec::new();
     for directive in main {
         match directive.name.as_str() {
             "user" => top.set("user", directive.word()),
@@ -63,68 +64,52 @@ fn top(main: &[Directive], top: &mut Section) {
                     top.set("idle_timeout", format!("{seconds}s"));
                 }
             }
-            "remoteipheader" if !directive.word().eq_ignore_ascii_case("x-forwarded-for") => {
-                top.set("proxy_field", directive.word());
-            }
-            "remoteipinternalproxy" | "remoteiptrustedproxy" => {
-                proxies.extend(directive.words.iter().cloned());
-            }
             _ => {}
         }
     }
-    top.set_list("trusted_proxies", proxies);
 }
 
 /// A site while it is made.
 struct Site<'d> {
     main: &'d [Directive],
     host: Option<&'d [Directive]>,
-    place: Option<Place>,
-    addresses: Vec<(Address, bool)>,
+    addresses: Vec<Address>,
+    fate: Fate,
+    clients: Clients,
     has_tls: bool,
     name: String,
 }
 
-fn site(tree: &Tree, host: Option<&Directive>, document: &mut Document) -> Result<(), Unreadable> {
-    let main = &tree.directives[..];
-    let block = host.map(Directive::inner);
-    let own = block.unwrap_or(main);
+fn site(
+    tree: &Tree,
+    host: Host<'_>,
+    clients: Clients,
+    document: &mut Document,
+) -> Result<(), Unreadable> {
+    if matches!(host.fate, Fate::Unreachable) {
+        document.rest.absorb_comments(host.remarks);
+        return Ok(());
+    }
     let mut section = Section::new("site");
-    let hosts = listen::hosts(own, &mut section);
-    let speaks_tls = |block: &[Directive]| {
-        let engine = block.iter().rfind(|one| one.name == "sslengine");
-        engine.map(|engine| engine.word().eq_ignore_ascii_case("on"))
-    };
-    let has_tls = speaks_tls(own).or_else(|| speaks_tls(main)).unwrap_or(false);
-    let mut addresses: Vec<(Address, bool)> = Vec::new();
-    match host {
-        Some(host) => {
-            for word in &host.words {
-                match listen::address(word) {
-                    Some(address) => addresses.push((address, has_tls)),
-                    None => host.left_out(&mut section, "an address is a name or a star"),
-                }
-            }
-        }
-        None => addresses = listen::listened(main),
-    }
-    if addresses.is_empty() {
-        addresses.extend(listen::address("*:80").map(|address| (address, has_tls)));
-    }
-    let name: String = hosts.first().map_or("main", String::as_str).to_owned();
+    section.absorb_comments(host.remarks);
+    let name: String = host.names.first().map_or("main", String::as_str).to_owned();
     let name = name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
-    let is_first = !document.sites.iter().any(|site| site.has("listen"));
-    if hosts.is_empty() && !is_first {
-        section.comment("This host has no name: Apache gives it the name of the server.");
-    }
-    let place = host.map(|host| host.place.clone());
-    let made = Site { main, host: block, place, addresses, has_tls, name };
-    section.set_list("hosts", hosts);
+    let place = host.directive.map(|host| host.place.clone());
+    section.set_list("hosts", host.names);
+    let made = Site {
+        main: &tree.directives,
+        host: host.directive.map(Directive::inner),
+        addresses: host.addresses,
+        fate: host.fate,
+        clients,
+        has_tls: host.has_tls,
+        name,
+    };
     let sections = made.sections(section, tree.is_whole, &mut document.groups);
     document.sites.extend(sections);
     if document.sites.len() > MAX_SECTIONS {
         let says = format!("the result would have more than {MAX_SECTIONS} routes");
-        return Err(Unreadable { place: made.place, says });
+        return Err(Unreadable { place, says });
     }
     Ok(())
 }
@@ -142,14 +127,19 @@ impl Site<'_> {
         groups: &mut Vec<Section>,
     ) -> Vec<Section> {
         let mut listened: Vec<String> = Vec::new();
-        for (address, has_tls) in &self.addresses {
-            let listen = address.listen(*has_tls || self.has_tls);
+        for address in &self.addresses {
+            let listen = address.listen(self.has_tls);
             if !listened.contains(&listen) {
                 listened.push(listen);
             }
         }
         site.set_list("listen", listened);
         let mut routes = Vec::new();
+        if matches!(self.fate, Fate::Refused) {
+            let mut route = Section::new("site.route");
+            route.set("deny", true);
+            routes.push(route);
+        }
         let passed = proxy::passed(self.main, self.host);
         let mapping = self.mapping(&passed, &mut site, &mut routes);
         let parts = sections::parts(self.main, self.host, &mapping);
@@ -163,22 +153,29 @@ impl Site<'_> {
         }
         let has_php = php::keys(&parts, is_whole, &self.name, &mut site, groups);
         let index = keys::set(&parts, &mut site, has_php);
-        let own: Vec<&Directive> = self.host.unwrap_or(self.main).iter().collect();
+        let blocks = [self.main, self.host.unwrap_or_default()];
+        keys::other_access_files(blocks, &parts, &mut routes);
+        keys::no_index(&parts, &mut routes);
+        let own = rewrite::of_server(self.main, self.host);
         let compared = match rewrite::changes_paths(&own) {
             true => access::Compared::Changed,
             false => access::Compared::Same,
         };
         if compared == access::Compared::Changed {
-            access::of_locations(&parts, &mut routes);
+            access::of_locations(&parts, self.clients, &mut routes);
         }
         let mut has_done = self.rewriting(&mapping, &mut site, &mut routes);
+        if !passed.is_empty() {
+            routes.extend(proxy::forwarded(&parts));
+        }
         fields::routes(&parts, &mut site, &mut routes);
         let (of_server, of_sections): (Vec<Part<'_>>, Vec<Part<'_>>) =
             parts.iter().cloned().partition(|part| part.kind == Kind::Server);
         redirect::routes(&of_server, &mapping.elsewhere, &mut routes);
-        access::routes(&parts, self.has_tls, compared, &mut routes);
+        access::routes(&parts, self.has_tls, compared, self.clients, &mut routes);
+        clients::name(blocks, self.clients, &mut site);
         keys::name_unknown(&parts, &mut routes, &mut site);
-        php::routes(&parts, &mut routes);
+        handlers::routes(&parts, &mapping.elsewhere, &mut routes);
         redirect::routes(&of_sections, &mapping.elsewhere, &mut routes);
         for part in &of_sections {
             let around = rewrite::Around {
@@ -193,7 +190,7 @@ impl Site<'_> {
                 has_done |= rewrite::routes(&part.directives, around, &mut site, &mut routes);
             }
         }
-        let settings = proxy::Settings::of(&parts);
+        let settings = proxy::Settings::of(&parts, blocks);
         proxy::routes(&passed, &parts, &settings, &mut routes);
         options::listings(&parts, &index, &mut routes);
         if has_done {
@@ -242,7 +239,9 @@ impl Site<'_> {
         if passed.iter().any(|one| one.target.is_none()) {
             mapping.elsewhere.clear();
         }
-        for directive in self.named("alias") {
+        // Apache asks the aliases of the host first, and takes the first that fits.
+        let aliases = self.host.unwrap_or_default().iter().chain(self.main);
+        for directive in aliases.filter(|one| one.name == "alias") {
             let [path, folder, ..] = &directive.words[..] else {
                 directive.left_out(site, "an alias in a section");
                 continue;
@@ -253,6 +252,15 @@ impl Site<'_> {
                 && path.rsplit('/').next().is_some_and(|name| name.contains('.'));
             if is_file || path.is_empty() || !path.starts_with('/') || !folder.starts_with('/') {
                 directive.left_out(site, "an alias is a folder");
+                continue;
+            }
+            let is_hidden = |earlier: &Mapped| {
+                path.strip_prefix(&earlier.path)
+                    .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+            };
+            if mapping.aliases.iter().any(is_hidden) {
+                let text = format!("{}: an earlier alias has its paths", directive.text());
+                site.note(&directive.place, text);
                 continue;
             }
             let folder = folder.trim_end_matches('/');
@@ -333,7 +341,7 @@ impl Site<'_> {
 
     /// The rules of the server.
     fn rewriting(&self, mapping: &Mapping, site: &mut Section, routes: &mut Vec<Section>) -> bool {
-        let own: Vec<&Directive> = self.host.unwrap_or(self.main).iter().collect();
+        let own = rewrite::of_server(self.main, self.host);
         let around =
             rewrite::Around { folder: None, has_tls: self.has_tls, root: mapping.root.as_deref() };
         rewrite::routes(&own, around, site, routes)

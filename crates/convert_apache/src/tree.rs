@@ -20,6 +20,36 @@ const DEBIAN: [(&str, &str); 6] = [
 /// Modules that are part of Apache.
 const BUILT_IN: [&str; 8] =
     ["core", "so", "http", "log_config", "logio", "version", "unixd", "watchdog"];
+/// Modules of Apache that Debian enables, or that sites ask for with `!` to find out their version.
+const OF_APACHE: [&str; 24] = [
+    "access_compat",
+    "alias",
+    "auth_basic",
+    "authn_core",
+    "authn_file",
+    "authz_core",
+    "authz_host",
+    "authz_user",
+    "autoindex",
+    "deflate",
+    "dir",
+    "env",
+    "expires",
+    "filter",
+    "headers",
+    "mime",
+    "negotiation",
+    "proxy",
+    "proxy_fcgi",
+    "proxy_http",
+    "rewrite",
+    "setenvif",
+    "ssl",
+    "status",
+];
+/// The longest line with the values of its variables: more than people write. Each `Define` may
+/// double the length.
+const MAX_LINE: usize = 64 << 10;
 /// Directives whose arguments are expressions: backslashes stay.
 const RAW: [&str; 2] = ["rewriterule", "rewritecond"];
 
@@ -75,6 +105,37 @@ struct Reader<'f> {
     /// The loaded modules, without `_module`.
     modules: HashSet<String>,
     loads_modules: bool,
+}
+
+/// The fate of the directives in a section about modules, names or versions.
+enum Decision {
+    Holds,
+    HoldsNot,
+    /// The file does not tell.
+    Unknown,
+    /// The section is about something else.
+    Other,
+}
+
+/// The directives about access of a section that perhaps holds, as a section with a condition that
+/// is not understood.
+fn guarding(block: Vec<Directive>, place: &Place) -> Option<Directive> {
+    let kept: Vec<Directive> = block.into_iter().filter_map(guard).collect();
+    let name = "<if".to_owned();
+    (!kept.is_empty()).then(|| Directive::new(name, Vec::new(), Some(kept), place.clone()))
+}
+
+/// A directive without the parts that refuse nothing; `None`: nothing is left of it.
+fn guard(directive: Directive) -> Option<Directive> {
+    match directive.block {
+        None => super::access::may_refuse(&directive).then_some(directive),
+        Some(block) => {
+            let kept: Vec<Directive> = block.into_iter().filter_map(guard).collect();
+            let Directive { name, words, place, .. } =
+                Directive::new(directive.name, directive.words, None, directive.place);
+            (!kept.is_empty()).then(|| Directive::new(name, words, Some(kept), place))
+        }
+    }
 }
 
 /// The lines of a file.
@@ -134,9 +195,12 @@ impl Reader<'_> {
                 let words = words(&name, rest);
                 let block = self.block(lines, Some((&name, &place)), depth + 1)?;
                 match self.decides(&name, &words, &place)? {
-                    Some(true) => directives.extend(block),
-                    Some(false) => {}
-                    None => directives.push(Directive::new(name, words, Some(block), place)),
+                    Decision::Holds => directives.extend(block),
+                    Decision::HoldsNot => {}
+                    Decision::Unknown => directives.extend(guarding(block, &place)),
+                    Decision::Other => {
+                        directives.push(Directive::new(name, words, Some(block), place));
+                    }
                 }
                 continue;
             }
@@ -185,13 +249,8 @@ impl Reader<'_> {
         }
     }
 
-    /// True if what a section decides about holds; `None`: it is another kind of section.
-    fn decides(
-        &self,
-        name: &str,
-        words: &[String],
-        place: &Place,
-    ) -> Result<Option<bool>, Unreadable> {
+    /// Decides about the directives of a section.
+    fn decides(&self, name: &str, words: &[String], place: &Place) -> Result<Decision, Unreadable> {
         let word = words.first().map_or("", String::as_str);
         let (negated, word) = match word.strip_prefix('!') {
             Some(word) => (true, word),
@@ -201,20 +260,32 @@ impl Reader<'_> {
             "<ifmodule" => {
                 let name = word.trim_start_matches("mod_");
                 let name = name.trim_end_matches(".c").trim_end_matches("_module");
-                BUILT_IN.contains(&name)
+                let is_loaded = BUILT_IN.contains(&name)
                     || self.modules.contains(name)
-                    || word.starts_with("php") && self.modules.contains("php")
-                    || !self.loads_modules && name != "access_compat"
+                    || word.starts_with("php") && self.modules.contains("php");
+                // All modules count as loaded in a file that loads none; the server may lack those
+                // of others.
+                match !self.loads_modules && !is_loaded {
+                    true if negated && !OF_APACHE.contains(&name) => return Ok(Decision::Unknown),
+                    is_guessed => is_loaded || is_guessed,
+                }
+            }
+            // The command line may define it, too.
+            "<ifdefine" if !self.variables.contains_key(word) && !negated => {
+                return Ok(Decision::Unknown);
             }
             "<ifdefine" => self.variables.contains_key(word),
+            "<ifdirective" | "<ifsection" => return Ok(Decision::Unknown),
             "<iffile" => self.files.read(&self.folder.join(word)).is_ok(),
             "<ifversion" => {
                 let text = words.join("");
                 return match text.as_str() {
                     ">=2.4" | ">2.4.0" | ">=2.4.0" | ">2.2" | ">=2.3" | "2.4" | ">=2.2" => {
-                        Ok(Some(true))
+                        Ok(Decision::Holds)
                     }
-                    "<2.4" | "<2.3" | "<2.4.0" | "<=2.2" | "!>=2.4" | "<2.2" => Ok(Some(false)),
+                    "<2.4" | "<2.3" | "<2.4.0" | "<=2.2" | "!>=2.4" | "<2.2" => {
+                        Ok(Decision::HoldsNot)
+                    }
                     _ => Err(Unreadable {
                         place: Some(place.clone()),
                         says: format!("<IfVersion {text}> is not understood"),
@@ -225,9 +296,12 @@ impl Reader<'_> {
                 let says = "macros are not understood: write out what they stand for".to_owned();
                 return Err(Unreadable { place: Some(place.clone()), says });
             }
-            _ => return Ok(None),
+            _ => return Ok(Decision::Other),
         };
-        Ok(Some(holds != negated))
+        Ok(match holds != negated {
+            true => Decision::Holds,
+            false => Decision::HoldsNot,
+        })
     }
 
     /// The text with the values of variables, `${NAME}`.
@@ -247,6 +321,10 @@ impl Reader<'_> {
             };
             made.push_str(&rest[..start]);
             made.push_str(&value);
+            if made.len() > MAX_LINE {
+                let says = format!("this line has more than {MAX_LINE} bytes with its variables");
+                return Err(Unreadable { place: Some(place.clone()), says });
+            }
             rest = &rest[end + 1..];
         }
         made.push_str(rest);

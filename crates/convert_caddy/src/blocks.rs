@@ -74,7 +74,7 @@ impl Builder<'_> {
     }
 
     /// Marks the requests of a block.
-    fn enter(&mut self, step: &Step<'_>, scope: &Scope<'_>, mark: usize) {
+    pub(super) fn enter(&mut self, step: &Step<'_>, scope: &Scope<'_>, mark: usize) {
         if step.requests.clients != Clients::Everyone && step.requests.unknown.is_none() {
             let text = format!(
                 "{}: other clients are refused, where Caddy tries what follows",
@@ -111,7 +111,7 @@ impl Builder<'_> {
     }
 
     /// Removes the mark of requests that no directive of a block has answered.
-    fn leave(&mut self, scope: &Scope<'_>, mark: usize) {
+    pub(super) fn leave(&mut self, scope: &Scope<'_>, mark: usize) {
         let everything = super::conditions::Requests::all();
         let around = scope.mark;
         self.add(&everything, Some(mark), Seen::Whole, &|route, path| {

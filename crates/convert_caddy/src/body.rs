@@ -14,6 +14,9 @@ const MAX_ROUTES: usize = 5000;
 const SILENT: [&str; 7] =
     ["tracing", "log", "log_skip", "skip_log", "log_append", "log_name", "acme_server"];
 
+/// Directives about the server of a site, which Caddy does not sort among its routes.
+const NO_ROUTES: [&str; 4] = ["tls", "bind", "log", "handle_errors"];
+
 /// The keys and routes of a site while they are made.
 pub(super) struct Builder<'b> {
     pub(super) global: &'b Global,
@@ -30,6 +33,8 @@ pub(super) struct Builder<'b> {
     pub(super) upstreams: usize,
     /// True if a block that set another folder of files was left: the folder stays.
     pub(super) has_left_folder: bool,
+    /// True if a directive of the site sets a field that tells an application about the client.
+    pub(super) sets_forwarded: bool,
     marks: usize,
     is_too_large: bool,
 }
@@ -82,6 +87,7 @@ impl<'b> Builder<'b> {
             user_files: 0,
             upstreams: 0,
             has_left_folder: false,
+            sets_forwarded: false,
             marks: 0,
             is_too_large: false,
         }
@@ -158,16 +164,27 @@ impl<'b> Builder<'b> {
                 _ => scope.matchers.of(directive),
             };
             let place = self.global.order.place(&directive.name).unwrap_or_default();
+            let mut requests = outer.requests.and(&requests);
+            if outer.mark.is_some() || outer.prefix.is_some() {
+                // The rest of the path is the first group.
+                requests.forget_groups();
+            }
             let step = Step {
                 directive,
                 words: directive.words[words..].iter().map(String::as_str).collect(),
-                requests: outer.requests.and(&requests),
+                requests,
                 has_matcher: is_there,
             };
             ranked.push((Rank { place, path: path_length, has_matcher: is_there }, step));
         }
         if order == BlockOrder::Caddy {
-            order::sort(&mut ranked);
+            // Directives that are no routes take no part in the sort.
+            let (mut others, mut routes): (Vec<_>, Vec<_>) = ranked
+                .into_iter()
+                .partition(|(_, step)| NO_ROUTES.contains(&&*step.directive.name));
+            super::sort::sort(&mut routes);
+            others.append(&mut routes);
+            ranked = others;
         }
         (scope, ranked.into_iter().map(|(_, step)| step).collect())
     }

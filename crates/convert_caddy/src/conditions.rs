@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use sendoff_convert_document::expression::unanchored;
 use sendoff_convert_document::{Place, Section};
 use toml::Value;
 
@@ -126,7 +127,10 @@ impl Conditions {
             (Seen::Whole, None, [_]) if self.groups.is_some() => {
                 (self.groups.as_ref().map(|(_, text)| text.clone()), "$path")
             }
-            (Seen::Whole, None, _) => (Some(format!("^{ahead}")), "$path"),
+            (Seen::Whole, None, _) => {
+                let grouped = self.groups.as_ref().map(|(_, text)| unanchored(text));
+                (Some(format!("^{ahead}{}", grouped.unwrap_or_default())), "$path")
+            }
         };
         if let Some(expression) = expression {
             route.set("match", expression);
@@ -202,19 +206,35 @@ impl Requests {
     }
 
     /// Restricts the requests by a test of their path.
-    pub(super) fn with_path(mut self, test: &PathTest) -> Self {
+    pub(super) fn with_path(self, test: &PathTest) -> Self {
+        let mut restricted = self.unmarked_by(test);
+        restricted.forget_groups();
+        restricted
+    }
+
+    /// As [`Requests::with_path`]; texts may still name the groups of the other test.
+    pub(super) fn unmarked_by(mut self, test: &PathTest) -> Self {
         for one in &mut self.alternatives {
             one.paths.push(test.clone());
-            one.groups = None;
         }
         self
+    }
+
+    /// Texts cannot name the groups of an expression, because the route has others.
+    pub(super) fn forget_groups(&mut self) {
+        self.alternatives.iter_mut().for_each(|one| one.groups = None);
     }
 
     /// The text of the group of an expression; `None`: there is no group of this name.
     pub(super) fn group(&self, name: &str, number: &str) -> Option<String> {
         let is_digit = number.len() == 1 && number.bytes().all(|b| (b'1'..=b'9').contains(&b));
         let [only] = &self.alternatives[..] else { return None };
-        let (own, _) = only.groups.as_ref().filter(|_| only.paths.len() == 1)?;
+        let (own, text) = only.groups.as_ref().filter(|_| only.paths.len() == 1)?;
+        let has_options =
+            text.starts_with("(?") && !text.starts_with("(?:") && !text.starts_with("(?P<");
+        if has_options {
+            return None;
+        }
         (is_digit && (own == name || name.is_empty())).then(|| format!("${number}"))
     }
 }

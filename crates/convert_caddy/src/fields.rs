@@ -4,6 +4,7 @@ use sendoff_convert_document::{Directive, Section};
 
 use super::body::{Builder, Scope, Step};
 use super::conditions::{Clients, Requests};
+use super::forwarded;
 use super::text::{Around, translate};
 
 /// Sendoff's codings.
@@ -34,6 +35,7 @@ impl Builder<'_> {
                 Err(why) => line.left_out(&mut self.site, &why),
             }
         }
+        let changes = ordered(changes);
         if !changes.is_empty() {
             self.rule(step, scope, &|route, _| set("response_headers", &changes, route));
         }
@@ -43,6 +45,16 @@ impl Builder<'_> {
     pub(super) fn request_header(&mut self, step: &Step<'_>, scope: &Scope<'_>) {
         if step.requests.clients != Clients::Everyone {
             return self.refuse(step, scope, "a field for some clients");
+        }
+        let names_host = step.words.first().is_some_and(|name| {
+            name.trim_start_matches(['+', '-', '?']).eq_ignore_ascii_case("host")
+        });
+        if names_host {
+            return self.refuse(step, scope, "the key host of proxy names the host");
+        }
+        if step.words.first().is_some_and(|name| forwarded::is_of_proxy(name)) {
+            let text = format!("{}: reverse_proxy sets this field", step.directive.text());
+            return self.site.note(&step.directive.place, text);
         }
         let change = change(&step.words, &self.around(step, scope));
         match change {
@@ -151,10 +163,33 @@ pub(super) fn change(words: &[&str], around: &Around<'_>) -> Result<Change, Stri
     }
 }
 
+/// The changes of one block that have an effect: Caddy adds fields first, then sets them, and
+/// removes them at last.
+pub(super) fn ordered(changes: Vec<Change>) -> Vec<Change> {
+    let names = |is_kind: &dyn Fn(&Change) -> bool| -> Vec<String> {
+        let kind = changes.iter().filter(|change| is_kind(change));
+        kind.map(|(name, _)| name.to_ascii_lowercase()).collect()
+    };
+    let removed = names(&|(_, value)| !value.is_str());
+    let set = names(&|(name, value)| value.is_str() && !name.starts_with(['+', '?']));
+    let is_kept = |(name, value): &Change| {
+        let bare = name.trim_start_matches(['+', '?']).to_ascii_lowercase();
+        match (value.is_str(), name.starts_with('+')) {
+            (false, _) => true,
+            (true, true) => !set.contains(&bare) && !removed.contains(&bare),
+            (true, false) => name.starts_with('?') || !removed.contains(&bare),
+        }
+    };
+    changes.iter().filter(|change| is_kept(change)).cloned().collect()
+}
+
 /// Sets changes of fields.
 pub(super) fn set(key: &'static str, changes: &[Change], route: &mut Section) {
     for (name, value) in changes {
-        route.set_in(key, name, value.clone());
+        match value.as_str() {
+            Some(text) if name.starts_with('+') => route.add_in(key, name, text.to_owned()),
+            _ => route.set_in(key, name, value.clone()),
+        }
     }
 }
 

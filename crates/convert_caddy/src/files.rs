@@ -1,20 +1,47 @@
 //! `file_server`.
 
+use sendoff_convert_document::Directive;
 use sendoff_convert_document::expression::quote;
 
 use super::body::{Answers, Builder, Scope, Step};
 use super::conditions::{Case, Conditions, PathTest, Requests, Seen};
+
+/// The index files of a `file_server` that names none.
+const INDEX: [&str; 2] = ["index.html", "index.txt"];
+
+/// The index files of a site: the list of its first `file_server` with names that Sendoff accepts.
+pub(super) fn index(directives: &[Directive]) -> Vec<String> {
+    let mut all = Vec::new();
+    lists(directives, &mut all);
+    let is_name = |name: &String| !name.contains(['/', '{', '$']) && !name.is_empty();
+    let default = INDEX.map(str::to_owned).to_vec();
+    if all.contains(&default) {
+        return default;
+    }
+    all.into_iter().find(|names| names.iter().all(is_name)).unwrap_or(default)
+}
+
+fn lists(directives: &[Directive], all: &mut Vec<Vec<String>>) {
+    for directive in directives {
+        if directive.name == "file_server" {
+            let own = directive.inner().iter().rfind(|option| option.name == "index");
+            all.push(own.map_or(INDEX.map(str::to_owned).to_vec(), |own| own.words.clone()));
+        }
+        lists(directive.inner(), all);
+    }
+}
 
 impl Builder<'_> {
     /// `file_server [browse] { root PATH, hide NAME..., index NAME..., browse, precompressed }`
     pub(super) fn file_server(&mut self, step: &Step<'_>, scope: &Scope<'_>) -> Answers {
         let mut has_listing = step.words.contains(&"browse");
         let mut root = scope.root.clone();
+        let mut index = INDEX.map(str::to_owned).to_vec();
         for option in step.directive.inner() {
             match option.name.as_str() {
                 "browse" => has_listing = true,
                 "root" => root = option.words.first().cloned(),
-                "index" => self.index(&option.words, &option.place),
+                "index" => index.clone_from(&option.words),
                 "hide" => {
                     for name in &option.words {
                         self.hide(name, step, scope);
@@ -29,6 +56,10 @@ impl Builder<'_> {
                     return step.answers();
                 }
             }
+        }
+        self.index(&index, step, scope);
+        for name in self.configuration(root.as_deref().unwrap_or_default(), scope) {
+            self.hide(&name, step, scope);
         }
         let handler = if has_listing { "listing" } else { "static" };
         match root {
@@ -122,13 +153,35 @@ impl Builder<'_> {
         }
     }
 
-    fn index(&mut self, names: &[String], place: &sendoff_convert_document::Place) {
-        let is_name = |name: &String| !name.contains(['/', '{']) && !name.is_empty();
-        if names.iter().all(is_name) && !self.site.has("index") {
-            self.site.set_list("index", names.to_vec());
-        } else if self.site.texts("index") != names {
-            self.site.left_out(place, "index: a site has one list of index files");
+    /// `index`: a site has one list of index files. Folders of a `file_server` with another list are
+    /// refused.
+    fn index(&mut self, names: &[String], step: &Step<'_>, scope: &Scope<'_>) {
+        if self.site.texts("index") == names {
+            return;
         }
+        let is_folder =
+            PathTest { expression: r"(?s:.*)/\z".to_owned(), case: Case::Exact, is_negated: false };
+        let folders = step.requests.clone().with_path(&is_folder);
+        let place = &step.directive.place;
+        let text = "index: a site has one list of index files; these folders are refused";
+        self.refuse_at(&folders, scope, place, text);
+    }
+
+    /// The files of the configuration that are perhaps in a folder, for `hide`: the path of a file,
+    /// or its name where the path of a request does not tell the file.
+    fn configuration(&self, root: &str, scope: &Scope<'_>) -> Vec<String> {
+        let is_plain = scope.root.as_deref() == Some(root) && scope.prefix.is_none();
+        let hidden = self.global.files.iter().filter_map(|path| {
+            let name = path.file_name()?.to_str()?.to_owned();
+            match path.is_absolute() && root.starts_with('/') {
+                true if !path.starts_with(root) => None,
+                true if is_plain && !name.contains(['{', '[', '?', '*', '\\']) => {
+                    path.to_str().map(str::to_owned)
+                }
+                _ => Some(name),
+            }
+        });
+        hidden.collect()
     }
 
     /// `hide`: names in any folder, or a path of the file system.

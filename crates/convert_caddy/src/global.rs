@@ -1,5 +1,7 @@
 //! Global options.
 
+use std::path::PathBuf;
+
 use sendoff_convert_document::{Directive, Section};
 
 use super::matcher::{PRIVATE, is_network};
@@ -27,6 +29,10 @@ pub(super) struct Global {
     /// True if Caddy makes all certificates itself.
     pub(super) has_local_certificates: bool,
     pub(super) has_proxies: bool,
+    /// The addresses of sites that name none with `bind`; none: every address.
+    pub(super) binds: Vec<String>,
+    /// The files of the configuration, which Caddy never sends.
+    pub(super) files: Vec<PathBuf>,
 }
 
 /// Options that change no answer.
@@ -47,7 +53,7 @@ const SILENT: [&str; 13] = [
 ];
 
 /// Reads the options.
-pub(super) fn read(options: &[Directive]) -> Global {
+pub(super) fn read(options: &[Directive], files: &[PathBuf]) -> Global {
     let mut global = Global {
         top: Section::default(),
         order: Order::default(),
@@ -56,6 +62,8 @@ pub(super) fn read(options: &[Directive]) -> Global {
         https_port: 443,
         has_local_certificates: false,
         has_proxies: false,
+        binds: Vec::new(),
+        files: files.to_vec(),
     };
     for option in options {
         global.option(option);
@@ -72,6 +80,7 @@ impl Global {
                 self.top.set("acme_directory", option.word());
             }
             "acme_ca_root" => self.top.set("acme_roots", option.word()),
+            "default_bind" => self.binds.clone_from(&option.words),
             "local_certs" => self.has_local_certificates = true,
             "http_port" => self.http_port = option.word().parse().unwrap_or(80),
             "https_port" => self.https_port = option.word().parse().unwrap_or(443),

@@ -98,22 +98,11 @@ pub(super) struct Rank {
 }
 
 impl Rank {
-    fn precedes(&self, other: &Self) -> bool {
+    pub(super) fn precedes(&self, other: &Self) -> bool {
         match () {
             () if self.place != other.place => self.place < other.place,
             () if self.path > 0 && other.path > 0 => self.path > other.path,
             () => self.has_matcher && !other.has_matcher,
-        }
-    }
-}
-
-/// Sorts as Caddy does: by insertion, because its comparison is no order of all elements.
-pub(super) fn sort<T>(items: &mut [(Rank, T)]) {
-    for end in 1..items.len() {
-        let mut at = end;
-        while at > 0 && items[at].0.precedes(&items[at - 1].0) {
-            items.swap(at, at - 1);
-            at -= 1;
         }
     }
 }

@@ -11,6 +11,30 @@ const SCRIPT: &str = r"(?s:.*?)\.php(?:/|\z)";
 impl Builder<'_> {
     /// `php_fastcgi ADDRESS... { root PATH, index NAME, try_files PATH..., env NAME VALUE }`
     pub(super) fn php_fastcgi(&mut self, step: &Step<'_>, scope: &Scope<'_>) -> Answers {
+        // A script that answers for other paths may be outside of the matcher: Caddy compares once.
+        if step.has_matcher && scope.prefix.is_none() {
+            let mark = self.mark();
+            self.enter(step, scope, mark);
+            let inner = Scope {
+                requests: Requests::all(),
+                mark: Some(mark),
+                is_rewritten: true,
+                ..scope.clone()
+            };
+            let own = Step {
+                directive: step.directive,
+                words: step.words.clone(),
+                requests: Requests::all(),
+                has_matcher: false,
+            };
+            self.scripts(&own, &inner);
+            self.leave(scope, mark);
+            return Answers::Some;
+        }
+        self.scripts(step, scope)
+    }
+
+    fn scripts(&mut self, step: &Step<'_>, scope: &Scope<'_>) -> Answers {
         let (mut index, mut params) = ("index.php".to_owned(), Vec::new());
         for option in step.directive.inner() {
             match (option.name.as_str(), &option.words[..]) {

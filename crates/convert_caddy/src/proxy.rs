@@ -3,7 +3,8 @@
 use sendoff_convert_document::{Directive, Section};
 
 use super::body::{Answers, Builder, Scope, Step};
-use super::fields::{change, set};
+use super::fields::{Change, change, ordered, set};
+use super::forwarded;
 use super::text::Around;
 use super::units;
 
@@ -86,6 +87,7 @@ impl Builder<'_> {
         let mut upstream = Section::new("upstream");
         let around = Around { path: "$path", is_rewritten: true, requests: &step.requests };
         let mut probe = Section::default();
+        let (mut ups, mut downs) = (Vec::new(), Vec::new());
         for option in options {
             match option.name.as_str() {
                 "to" => {}
@@ -99,11 +101,11 @@ impl Builder<'_> {
                 "max_fails" => {
                     upstream.set("fails", option.word().parse::<i64>().unwrap_or(1).clamp(1, 1000));
                 }
-                "header_up" => self.header_up(option, &around, &mut made)?,
+                "header_up" => ups.extend(header_up(option, &around, &mut made)?),
                 "header_down" => {
                     let words: Vec<&str> = option.words.iter().map(String::as_str).collect();
                     match change(&words, &around) {
-                        Ok(change) => set("response_headers", &[change], &mut made),
+                        Ok(change) => downs.push(change),
                         Err(why) => option.left_out(&mut self.site, &why),
                     }
                 }
@@ -114,6 +116,11 @@ impl Builder<'_> {
                 name => return Err(format!("{name} is not known")),
             }
         }
+        set("request_headers", &ordered(ups), &mut made);
+        set("response_headers", &ordered(downs), &mut made);
+        if self.sets_forwarded {
+            made.set_in("proxy", "forwarded", "off");
+        }
         let to = match &addresses[..] {
             [only] if probe.is_empty() => format!("{scheme}://{}", only.host),
             several => {
@@ -122,6 +129,12 @@ impl Builder<'_> {
             }
         };
         made.set_in("proxy", "to", to);
+        if made.text_in("proxy", "host").as_deref() == Some("upstream")
+            && made.text_in("proxy", "to").is_some_and(|to| to.contains("://upstream:"))
+        {
+            made.set_in("proxy", "host", first.host.clone());
+            made.note(&step.directive.place, "Host: each application gets the name of the first");
+        }
         // Caddy leaves the URLs of the application as they are.
         made.set_in("proxy", "redirects", toml::Table::new());
         if scope.prefix.is_some() || scope.mark.is_some() {
@@ -160,43 +173,38 @@ impl Builder<'_> {
         self.groups.push(section);
         format!("{scheme}://upstream:{name}")
     }
+}
 
-    /// `header_up NAME VALUE`
-    fn header_up(
-        &mut self,
-        option: &Directive,
-        around: &Around<'_>,
-        made: &mut Section,
-    ) -> Result<(), String> {
-        let words: Vec<&str> = option.words.iter().map(String::as_str).collect();
-        let known = ["x-forwarded-for", "x-forwarded-proto", "x-forwarded-host"];
-        let value = words.get(1).copied().unwrap_or_default();
-        let name = words.first().map(|name| name.to_ascii_lowercase()).unwrap_or_default();
-        match (name.as_str(), value) {
-            ("host", "{upstream_hostport}" | "{http.reverse_proxy.upstream.hostport}") => {
-                made.set_in("proxy", "host", "upstream");
-            }
-            (
-                "host",
-                "{host}" | "{hostport}" | "{http.request.host}" | "{http.request.hostport}",
-            ) => {}
-            ("host", value) if !value.is_empty() && !value.contains(['{', '$']) => {
-                made.set_in("proxy", "host", value);
-            }
-            ("host", _) => return Err("the host that the application gets".to_owned()),
-            // Sendoff names the client there, too.
-            ("x-real-ip", "{remote_host}" | "{http.request.remote.host}" | "{client_ip}") => {
-                set("request_headers", &[("X-Real-IP".to_owned(), "$remote_addr".into())], made);
-            }
-            (name, "{remote_host}" | "{http.request.remote.host}" | "{scheme}" | "{host}")
-                if known.contains(&name) => {}
-            _ => match change(&words, around) {
-                Ok(change) => set("request_headers", &[change], made),
-                Err(why) => return Err(format!("{}: {why}", option.text())),
-            },
+/// `header_up NAME VALUE`: a change of the request, unless a key or a default does the same.
+fn header_up(
+    option: &Directive,
+    around: &Around<'_>,
+    made: &mut Section,
+) -> Result<Option<Change>, String> {
+    let words: Vec<&str> = option.words.iter().map(String::as_str).collect();
+    let value = words.get(1).copied().unwrap_or_default();
+    let name = words.first().map(|name| name.to_ascii_lowercase()).unwrap_or_default();
+    match (name.as_str(), value) {
+        ("host", "{upstream_hostport}" | "{http.reverse_proxy.upstream.hostport}") => {
+            made.set_in("proxy", "host", "upstream");
         }
-        Ok(())
+        ("host", "{host}" | "{hostport}" | "{http.request.host}" | "{http.request.hostport}") => {}
+        ("host", value) if !value.is_empty() && !value.contains(['{', '$']) => {
+            made.set_in("proxy", "host", value);
+        }
+        ("host", _) => return Err("the host that the application gets".to_owned()),
+        // Sendoff names the client there, too.
+        ("x-real-ip", "{remote_host}" | "{http.request.remote.host}" | "{client_ip}") => {
+            return Ok(Some(("X-Real-IP".to_owned(), "$remote_addr".into())));
+        }
+        _ if forwarded::is_default(&words) => {}
+        _ => {
+            let change =
+                change(&words, around).map_err(|why| format!("{}: {why}", option.text()))?;
+            return Ok(Some(change));
+        }
     }
+    Ok(None)
 }
 
 /// `lb_policy`

@@ -63,7 +63,7 @@ impl Builder<'_> {
         }
         let mut requests = step.requests.clone();
         if done.is_some() && scope.mark.is_none() {
-            requests = requests.with_path(&PathTest {
+            requests = requests.unmarked_by(&PathTest {
                 expression: "/@caddy/".to_owned(),
                 case: Case::Exact,
                 is_negated: true,

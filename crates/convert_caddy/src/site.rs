@@ -8,6 +8,8 @@ use toml::Value;
 
 use super::address::Address;
 use super::body::{Answers, BlockOrder, Builder, Scope};
+use super::files;
+use super::forwarded;
 use super::global::{self, Global, Https};
 use super::matcher::Matchers;
 use super::tls;
@@ -31,7 +33,7 @@ pub(super) fn all(tree: &Tree) -> Result<Document, Unreadable> {
             "no site in this file: a block of directives with an address in front".to_owned();
         return Err(Unreadable { place: tree.place.clone(), says });
     }
-    let mut global = global::read(&tree.global);
+    let mut global = global::read(&tree.global, &tree.files);
     let mut document = Document::default();
     let mut listening = Listening::default();
     for block in &tree.sites {
@@ -147,6 +149,11 @@ fn site(
         port => format!("{}-{port}", name.trim_matches('-')),
     };
     let mut builder = Builder::new(global, name, root.clone());
+    builder.site.set_list("index", files::index(&block.directives));
+    if forwarded::are_set(&block.directives) {
+        builder.sets_forwarded = true;
+        builder.push(forwarded::defaults());
+    }
     let is_mixed = has_tls != addresses.iter().any(|address| address.has_tls);
     let matchers = Matchers::new((!is_mixed).then_some(has_tls), global.has_proxies);
     if is_open {
@@ -164,9 +171,6 @@ fn site(
     keys(&mut site, root, &block.directives);
     let has_marks = builder.has_marks();
     site.absorb(builder.site);
-    if !site.has("index") {
-        site.set("index", vec!["index.html", "index.txt"]);
-    }
     if !site.has("pool") {
         site.set("php", false);
     }
@@ -269,12 +273,15 @@ fn listen(
     listening: &mut Listening,
     site: &mut Section,
 ) {
-    let binds: Vec<&str> = block
+    let mut binds: Vec<&str> = block
         .directives
         .iter()
         .filter(|directive| directive.name == "bind")
         .flat_map(|bind| bind.words.iter().map(String::as_str))
         .collect();
+    if binds.is_empty() {
+        binds = global.binds.iter().map(String::as_str).collect();
+    }
     let mut listen: Vec<String> = Vec::new();
     let hosts: Vec<Option<&str>> = match &binds[..] {
         [] => vec![None],

@@ -29,6 +29,8 @@ pub(super) struct SiteBlock {
 pub(super) struct Tree {
     pub(super) global: Vec<Directive>,
     pub(super) sites: Vec<SiteBlock>,
+    /// The files that it consists of.
+    pub(super) files: Vec<PathBuf>,
     /// The first line.
     pub(super) place: Option<Place>,
 }
@@ -39,6 +41,7 @@ pub(super) fn read(path: &Path, files: &dyn Files) -> Result<Tree, Unreadable> {
     let lines = reader.file(path, None, 0)?;
     let mut tree = Tree::default();
     reader.top(lines, &mut tree, 0)?;
+    reader.sources.all().clone_into(&mut tree.files);
     Ok(tree)
 }
 

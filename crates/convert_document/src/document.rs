@@ -124,6 +124,13 @@ impl Section {
         table.and_then(|table| table.get(name)).is_some()
     }
 
+    /// The text of an entry of a key whose value is a table.
+    #[must_use]
+    pub fn text_in(&self, key: &str, name: &str) -> Option<String> {
+        let table = self.keys.iter().find(|(known, _)| *known == key).map(|(_, value)| value);
+        table.and_then(|table| table.get(name)).and_then(Value::as_str).map(str::to_owned)
+    }
+
     /// True if the section has no key.
     pub fn is_empty(&self) -> bool {
         self.keys.is_empty()

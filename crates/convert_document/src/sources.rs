@@ -19,6 +19,8 @@ pub struct Sources<'f> {
     files: &'f dyn Files,
     /// The files that are being read, from the outermost.
     open: Vec<PathBuf>,
+    /// All files that were read.
+    all: Vec<PathBuf>,
     files_read: usize,
     bytes: usize,
     directives: usize,
@@ -45,7 +47,7 @@ impl<'f> Sources<'f> {
     /// No file is read yet.
     #[must_use]
     pub fn new(files: &'f dyn Files) -> Self {
-        Self { files, open: Vec::new(), files_read: 0, bytes: 0, directives: 0 }
+        Self { files, open: Vec::new(), all: Vec::new(), files_read: 0, bytes: 0, directives: 0 }
     }
 
     /// Reads a file that the directive at `from` includes. [`Sources::close`] ends it.
@@ -75,6 +77,9 @@ impl<'f> Sources<'f> {
             )));
         }
         self.open.push(path.to_owned());
+        if !self.all.iter().any(|known| known == path) {
+            self.all.push(path.to_owned());
+        }
         let text = text.trim_start_matches('\u{feff}').to_owned();
         Ok(Source { text, file: name.to_string().into() })
     }
@@ -82,6 +87,12 @@ impl<'f> Sources<'f> {
     /// Ends the file that was opened last.
     pub fn close(&mut self) {
         self.open.pop();
+    }
+
+    /// All files that were read, each once.
+    #[must_use]
+    pub fn all(&self) -> &[PathBuf] {
+        &self.all
     }
 
     /// The file that is being read.

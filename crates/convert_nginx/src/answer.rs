@@ -95,7 +95,10 @@ pub(super) fn convert(
         phases.access.push(with_condition(condition, guard));
         tries::add(condition, tries, &mut phases.tries);
     } else {
-        answer.absorb(guard);
+        match comes_before_index(one, known) {
+            true => phases.access.push(with_condition(condition, guard)),
+            false => answer.absorb(guard),
+        }
         answer.absorb_comments(tries);
     }
     answer.absorb(fields);
@@ -115,6 +118,18 @@ pub(super) fn convert(
     if answer != conditions || *kind == Kind::Proxy {
         phases.answers.push(answer);
     }
+}
+
+/// True if the rules about access of a location come before an index file is looked for: its paths
+/// may be folders, whose index file is a script of another location.
+fn comes_before_index(one: &Known<'_>, known: &[Known<'_>]) -> bool {
+    let may_be_folder = match &one.condition {
+        Condition::Path(path) => path.ends_with('/'),
+        Condition::None => false,
+        Condition::All | Condition::Match(_) => !has_only_scripts(&one.location),
+    };
+    let runs_scripts = |one: &Known<'_>| matches!(one.kind, Kind::Php { .. });
+    one.kind == Kind::Static && may_be_folder && known.iter().any(runs_scripts)
 }
 
 /// Adds the routes of `if`, `return` and `rewrite`. Returns true if they answer every request.

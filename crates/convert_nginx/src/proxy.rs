@@ -216,7 +216,10 @@ fn fields(
     }
     match host {
         Some((_, "$host" | "$http_host")) => {}
-        Some((_, "$proxy_host")) | None => proxy.set_in("proxy", "host", "upstream"),
+        Some((_, "$proxy_host")) | None => {
+            let host = target.address.strip_prefix("upstream:").unwrap_or("upstream");
+            proxy.set_in("proxy", "host", host);
+        }
         Some((field, value)) => match translate(value, scope, Use::Value) {
             Ok(value) if !value.contains('$') => proxy.set_in("proxy", "host", value),
             Ok(value) if value == "$host" => {}
@@ -225,6 +228,18 @@ fn fields(
                 format!("{} has no equal: the application gets the client's Host", field.text()),
             ),
         },
+    }
+    // Sendoff's own fields would replace another value.
+    let is_other = |field: &&&Directive| {
+        let value = field.words.get(1).map_or("", String::as_str);
+        let name = field.word().to_ascii_lowercase();
+        is_forwarded(&name) && !is_default(&name, value)
+    };
+    if let Some(other) = fields.iter().find(is_other).filter(|_| names_client) {
+        names_client = false;
+        route.set_in("request_headers", "X-Forwarded-For", "$remote_addr");
+        let text = "X-Forwarded-For: the application gets the address of the client alone";
+        route.note(&other.place, text);
     }
     if !names_client {
         proxy.set_in("proxy", "forwarded", "off");
@@ -237,13 +252,28 @@ fn fields(
     }
 }
 
+/// True for a field beside `X-Forwarded-For` that Sendoff sets itself.
+fn is_forwarded(name: &str) -> bool {
+    const NAMES: [&str; 4] =
+        ["x-forwarded-proto", "x-forwarded-host", "x-forwarded-port", "x-forwarded-prefix"];
+    NAMES.contains(&name)
+}
+
+/// True for the value that Sendoff gives a field.
+fn is_default(name: &str, value: &str) -> bool {
+    match name {
+        "x-forwarded-proto" => value == "$scheme",
+        "x-forwarded-host" => matches!(value, "$host" | "$http_host"),
+        "x-forwarded-port" => value == "$server_port",
+        _ => false,
+    }
+}
+
 fn request_field(field: &Directive, names_client: bool, scope: &Scope<'_>, route: &mut Section) {
     let (name, value) = (field.word(), field.words.get(1).map_or("", String::as_str));
     match name.to_ascii_lowercase().as_str() {
         "host" | "upgrade" | "connection" | "x-forwarded-for" | "accept-encoding" | "te" => {}
-        "x-forwarded-proto" if names_client && value == "$scheme" => {}
-        "x-forwarded-host" if names_client && matches!(value, "$host" | "$http_host") => {}
-        "x-forwarded-port" if names_client && value == "$server_port" => {}
+        name if names_client && is_default(name, value) => {}
         _ if value.is_empty() => route.set_in("request_headers", name, false),
         // The service sets it.
         _ if authorize::grant(field, scope).is_some() => {}

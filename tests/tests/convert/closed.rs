@@ -283,3 +283,20 @@ fn fields_that_disagree_open_nothing() {
         }
     }
 }
+
+#[test]
+fn rules_about_a_folder_come_before_its_index_script() {
+    let lines = "index index.php;
+        location / { try_files $uri $uri/ =404; }
+        location = / { auth_basic x; auth_basic_user_file USERS; }
+        location /admin/ { auth_basic x; auth_basic_user_file USERS; }
+        location /lan/ { allow 10.0.0.0/8; deny all; }
+        location = /exact/ { deny all; }
+        location ~ \\.php$ { include /etc/nginx/fastcgi_params; fastcgi_param SCRIPT_FILENAME $document_root$fastcgi_script_name; fastcgi_pass PHP; }";
+    let files = ["index.php", "admin/index.php", "admin/a.txt", "lan/index.php", "exact/index.php"];
+    let pair = Original::start(lines, &files);
+    for target in ["/", "/admin/", "/admin/a.txt", "/lan/", "/exact/"] {
+        pair.same_answer(target, &get(target));
+        pair.closed(target);
+    }
+}

@@ -3,9 +3,11 @@
 #![allow(clippy::unwrap_used, reason = "the panic is the failure report")]
 
 mod apache;
+mod apache_closed;
 mod apache_random;
 mod applications;
 mod caddy;
+mod caddy_closed;
 mod caddy_random;
 mod closed;
 mod original;

@@ -85,7 +85,7 @@ impl Other {
 impl Original {
     /// Starts nginx with these lines in its `server`, and Sendoff with what `convert` makes of the
     /// whole file. In the lines, `PHP` is php-fpm, `APP` the port of an application that shows its
-    /// requests, `USERS` a file with one user and `OUTSIDE` a folder.
+    /// requests, `USERS` a file with the user `user`, `OTHERS` one with `boss`, and `OUTSIDE` a folder.
     pub(crate) fn start(server: &str, files: &[&str]) -> Self {
         Self::start_with("", server, files)
     }
@@ -135,6 +135,7 @@ impl Original {
             site.write(file, text);
         }
         let users = site.write_at(site.outside("users"), USER);
+        let others = site.write_at(site.outside("others"), USER.replacen("user:", "boss:", 1));
         let outside = site.outside("data");
         fs::create_dir_all(&outside).unwrap();
         let fpm = Fpm::start(site.root(), "");
@@ -144,6 +145,7 @@ impl Original {
             .replace("APP", &application().to_string())
             .replace("HASH", HASH)
             .replace("USERS", users.to_str().unwrap())
+            .replace("OTHERS", others.to_str().unwrap())
             .replace("OUTSIDE", outside.to_str().unwrap());
         let other = start(&site, &lines);
         let text = convert(&other, &site);
@@ -220,10 +222,7 @@ fn convert(other: &Other, site: &Site) -> String {
     let text = String::from_utf8(made.stdout).unwrap();
     let said = String::from_utf8_lossy(&made.stderr);
     assert!(matches!(made.status.code(), Some(0 | LEFT_OUT)), "{said}\n{text}");
-    let listen = match other {
-        Other::Apache(apache) => format!("listen = \"{}\"", apache.addr().port()),
-        _ => format!("listen = \"{}\"", other.addr()),
-    };
+    let listen = format!("listen = \"{}\"", other.addr());
     assert!(text.contains(&listen), "{text}");
     // A file of users that a comment describes.
     let files = text.lines().filter_map(|line| line.split_once("belong into the file "));

@@ -191,8 +191,136 @@ fn no_directive_disappears_without_a_trace() {
         "AddOutputFilterByType INCLUDES text/html",
         "ExpiresDefault \"modification plus 1 day\"",
         "FallbackResource /index.html",
+        "SetEnvIf X-Forwarded-Proto ^https$ APP_ENV=secure",
+        "ForceType text/plain",
+        "AddEncoding x-gzip .gz",
+        "ProxyErrorOverride On",
+        "IndexIgnore *.inc",
+        "AddHandler cgi-script .cgi",
     ] {
         let converted = host(line);
         assert!(converted.left_out > 0, "{line}\n{}", converted.text);
     }
+}
+
+#[test]
+fn scripts_that_no_handler_runs_are_refused() {
+    const ROUTE: &str = "# No directive has these scripts run.";
+    let handler = "SetHandler \"proxy:unix:/run/php/php8.2-fpm.sock|fcgi://localhost\"";
+    for section in [
+        "<FilesMatch \"\\.php$\">",
+        "<FilesMatch \".+\\.ph(ar|p|tml)$\">",
+        "<FilesMatch \"\\.(php|phtml)$\">",
+        "<FilesMatch \"(?i)[.]php$\">",
+        "<Files \"*.php\">",
+        "<Location />",
+    ] {
+        let end = if section.starts_with("<L") { "</Location>" } else { "</FilesMatch>" };
+        let end = if section.starts_with("<Files ") { "</Files>" } else { end };
+        let made = host(&format!("{section}\n{handler}\n{end}")).text;
+        assert!(!made.contains(ROUTE), "{section}\n{made}");
+    }
+    for (section, refused) in [
+        ("<FilesMatch \"^index\\.php$\">", "/uploads/evil.php"),
+        ("<FilesMatch \"^(a|b)\\.php$\">", "/c.php"),
+        ("<FilesMatch \"^(?!evil).+\\.php$\">", "/x/evil.php"),
+        ("<FilesMatch \"a\\.php$\">", "/b.php"),
+    ] {
+        let made = host(&format!("{section}\n{handler}\n</FilesMatch>")).text;
+        let route = made.split_once(ROUTE).unwrap().1;
+        let expression = route.split_once("match = '").unwrap().1.split_once('\'').unwrap().0;
+        let holds = |path: &str| sendoff_convert_document::expression::matches(expression, path);
+        assert!(holds(refused) && !holds("/a.txt"), "{section}\n{made}");
+        let is_known = !section.contains("?!");
+        let runs = if section.contains("index") { "/x/index.php/info" } else { "/a.php" };
+        assert!(!holds(runs) || !is_known, "{section}\n{made}");
+    }
+}
+
+#[test]
+fn sections_that_perhaps_hold_keep_their_denials() {
+    for lines in [
+        "<IfModule !mod_security2.c>\n<Location /x>\nRequire all denied\n</Location>\n</IfModule>",
+        "<IfDefine PROD>\n<Location /x>\nRequire all denied\n</Location>\n</IfDefine>",
+        "<IfDirective Foo>\n<Location /x>\nRequire all denied\n</Location>\n</IfDirective>",
+        "<Location /x>\n<IfModule mod_access_compat.c>\nOrder deny,allow\nDeny from all\n</IfModule>\n</Location>",
+    ] {
+        has(lines, "match = \"^/x(?:/|\\z)\"\ndeny = true");
+    }
+    let open = "<IfDefine PROD>\n<Location /x>\nHeader set X-A b\nRequire all granted\n</Location>\n</IfDefine>";
+    assert!(!host(open).text.contains("deny = true"));
+}
+
+#[test]
+fn hosts_listen_where_the_server_listens() {
+    let sites = "<VirtualHost *:8080>\nServerName a.test\nDocumentRoot /srv/a\n</VirtualHost>\n";
+    for (lines, expected) in [
+        ("", "listen = \"8080\""),
+        ("Listen 8080\n", "listen = \"8080\""),
+        ("Listen 127.0.0.1:8080\nListen 80\n", "listen = \"127.0.0.1:8080\""),
+        (
+            "Listen 127.0.0.1:8080\nListen [::1]:8080\n",
+            "listen = [\"127.0.0.1:8080\", \"[::1]:8080\"]",
+        ),
+    ] {
+        let made = file(&format!("{lines}{sites}")).text;
+        assert!(made.contains(expected), "{lines}\n{made}");
+    }
+    let own = format!(
+        "Listen 127.0.0.1:8080\n{sites}<VirtualHost 127.0.0.1:8080>\nServerName b.test\nDocumentRoot /srv/b\n</VirtualHost>\n"
+    );
+    let made = file(&own);
+    assert!(made.left_out == 1 && !made.text.contains("a.test\""), "{}", made.text);
+    let both = format!(
+        "{sites}<VirtualHost 127.0.0.1:8080>\nServerName b.test\nDocumentRoot /srv/b\n</VirtualHost>\n"
+    );
+    let made = file(&both);
+    assert!(made.left_out == 1 && made.text.contains("hosts = \"b.test\"\nlisten = \"8080\""));
+}
+
+#[test]
+fn folders_without_an_index_are_refused() {
+    has("DirectoryIndex disabled", "match = '/\\z'\ndeny = true");
+    let made = host("DirectoryIndex disabled\nDirectoryIndex a.html").text;
+    assert!(!made.contains("deny"), "{made}");
+    has(
+        "<Directory /srv/a/x>\nRequire all denied\n</Directory>\n<Directory /srv/a/x/*>\nRequire all granted\n</Directory>",
+        "(?!(?=/x/(?=[^/])[^/]*(?:/|\\z)))",
+    );
+}
+
+#[test]
+fn a_host_at_the_addresses_of_a_name_is_refused() {
+    let made =
+        file("<VirtualHost a.test:80>\nServerName a.test\nDocumentRoot /srv/a\n</VirtualHost>\n");
+    assert!(made.left_out == 1 && made.text.contains("deny = true"), "{}", made.text);
+}
+
+#[test]
+fn files_in_folders_hold_for_the_whole_site() {
+    has("AllowOverrideList Require", "htaccess = true");
+    has("AllowOverrideList None\nAllowOverride None", "htaccess = false");
+    let made = host(
+        "<Directory /srv/a>\nAllowOverride All\n</Directory>\n<Directory /srv/a/x>\nAllowOverride None\n</Directory>",
+    );
+    assert_eq!(made.left_out, 1, "{}", made.text);
+}
+
+#[test]
+fn a_variable_that_doubles_itself_has_an_end() {
+    let lines: String = "Define A ${A}${A}\n".repeat(40);
+    let text = format!("Define A xxxx\n{lines}DocumentRoot /srv\n");
+    let error = convert(Path::new("a.conf"), &OneFile(text)).unwrap_err();
+    assert!(error.says.contains("bytes with its variables"), "{error}");
+}
+
+#[test]
+fn many_aliases_make_a_result_that_grows_with_their_number() {
+    let alias = |number| {
+        format!(
+            "Alias /a{number} /srv/f{number}\n<Directory /srv/f{number}>\nRequire ip 10.0.0.0/8\n</Directory>\n"
+        )
+    };
+    let made = host(&(0..200).map(alias).collect::<String>()).text;
+    assert!(made.len() < 100_000, "{}", made.len());
 }

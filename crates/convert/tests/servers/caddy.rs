@@ -38,6 +38,18 @@ fn addresses() {
 }
 
 #[test]
+fn addresses_of_sites_without_bind() {
+    let text = "{\ndefault_bind 127.0.0.1 ::1\n}\nhttp://a.test:8080 {\nrespond a\n}\nhttp://b.test:8080 {\nbind 127.0.0.2\nrespond b\n}\n";
+    let made = file(text).text;
+    for expected in [
+        "hosts = \"a.test\"\nlisten = [\"127.0.0.1:8080\", \"[::1]:8080\"]",
+        "hosts = \"b.test\"\nlisten = \"127.0.0.2:8080\"",
+    ] {
+        assert!(made.contains(expected), "{expected}\n{made}");
+    }
+}
+
+#[test]
 fn a_site_without_braces() {
     let made = file("localhost:8080\nroot * /srv/a\nfile_server\n").text;
     assert!(made.contains("root = \"/srv/a\""), "{made}");
