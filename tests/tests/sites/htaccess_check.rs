@@ -35,7 +35,7 @@ fn what_is_not_obeyed_is_named_with_its_consequence() {
         "/a/b/.htaccess:1: NoSuchDirective is unknown",
         "(requests to this folder are answered with 500)\n",
         "alias/.htaccess:1: AuthType: Digest",
-        "/pipe/.htaccess: it cannot be read: it is no regular file (requests",
+        "/pipe/.htaccess: it cannot be read: it is no regular file (what it covers is answered with 403)\n",
         ", 5 .htaccess files: fine\n",
     ] {
         assert!(said.contains(part), "{part}: {said}");
