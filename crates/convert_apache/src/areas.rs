@@ -42,11 +42,6 @@ impl Area {
         Self { may: format!("(?={expression})"), surely: Surely::Exact }
     }
 
-    /// Look-aheads that hold for paths of the area only; `None`: no such path is known.
-    pub(super) fn surely(&self) -> Option<&str> {
-        self.sure()
-    }
-
     /// False if both areas are folders of which none is within the other.
     pub(super) fn may_overlap(&self, other: &Self) -> bool {
         let is_within = |inner: &str, outer: &str| {
@@ -71,7 +66,8 @@ impl Area {
         self.may.is_empty() && self.surely == Surely::Exact
     }
 
-    fn sure(&self) -> Option<&str> {
+    /// Look-aheads that hold for paths of the area only; `None`: no such path is known.
+    pub(super) fn sure(&self) -> Option<&str> {
         match &self.surely {
             Surely::Exact => Some(&self.may),
             Surely::Narrower(text) => Some(text),

@@ -5,13 +5,14 @@
 
 use std::net::IpAddr;
 
+use sendoff_convert_document::network::{self, is_network};
 use sendoff_convert_document::{Directive, Section};
 
 /// The statements about proxies that hold for a host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Trust {
     /// The address of a client is the one of its connection.
-    Nobody,
+    None,
     Proxies {
         field: String,
         networks: Vec<String>,
@@ -57,7 +58,7 @@ impl Trust {
         if effective(&OTHERS).iter().any(is_odd) {
             return Self::Unknown;
         }
-        let Some(field) = effective(&["remoteipheader"]).pop() else { return Self::Nobody };
+        let Some(field) = effective(&["remoteipheader"]).pop() else { return Self::None };
         let proxies = effective(&["remoteipinternalproxy", "remoteiptrustedproxy"]);
         let networks: Vec<String> = proxies.iter().flat_map(|one| one.words.clone()).collect();
         // Without a list Apache trusts every client.
@@ -106,23 +107,10 @@ impl Clients {
     }
 }
 
-fn parts(network: &str) -> Option<(IpAddr, u8)> {
-    let (address, bits) = match network.split_once('/') {
-        Some((address, bits)) => (address, Some(bits.parse().ok()?)),
-        None => (network, None),
-    };
-    let address: IpAddr = address.parse().ok()?;
-    Some((address, bits.unwrap_or(if address.is_ipv4() { 32 } else { 128 })))
-}
-
-fn is_network(text: &str) -> bool {
-    parts(text).is_some()
-}
-
 /// True for a network none of whose addresses is in one of the networks that Apache takes for
 /// private.
 fn is_public(network: &str) -> bool {
-    match parts(network) {
+    match network::parse(network) {
         Some((IpAddr::V4(address), 8..)) => {
             !matches!(address.octets()[0], 0 | 10 | 127 | 169 | 172 | 192 | 224..)
         }

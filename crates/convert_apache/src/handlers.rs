@@ -172,7 +172,7 @@ fn reach(part: &Part<'_>, directive: &Directive, around: &str) -> Reach {
         "addtype" | "addhandler" if !names_php(&directive.words) => return Reach::None,
         _ => part.area.clone(),
     };
-    let Some(surely) = area.surely() else { return Reach::None };
+    let Some(surely) = area.sure() else { return Reach::None };
     let own = surely.strip_prefix(around).unwrap_or(surely);
     match own.is_empty() || is_every_script(own) {
         true => Reach::Every,

@@ -33,7 +33,7 @@ pub(super) fn all(tree: &Tree) -> Result<Document, Unreadable> {
     let hosts = hosts::all(main, &hosts, tree.is_whole);
     let trusted: Vec<Trust> = hosts.iter().map(|host| Trust::of(main, host.inner())).collect();
     let is_known = |trust: &&Trust| matches!(trust, Trust::Proxies { .. });
-    let of_server = trusted.iter().find(is_known).unwrap_or(&Trust::Nobody);
+    let of_server = trusted.iter().find(is_known).unwrap_or(&Trust::None);
     of_server.set(&mut document.top);
     for (host, trust) in hosts.into_iter().zip(&trusted) {
         site(tree, host, trust.clients(of_server), &mut document)?;

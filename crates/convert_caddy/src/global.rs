@@ -2,9 +2,10 @@
 
 use std::path::PathBuf;
 
+use sendoff_convert_document::network::is_network;
 use sendoff_convert_document::{Directive, Section};
 
-use super::matcher::{PRIVATE, is_network};
+use super::matcher::PRIVATE;
 use super::order::Order;
 use super::units;
 

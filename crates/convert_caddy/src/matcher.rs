@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use sendoff_convert_document::expression::{quote, unanchored, without_groups};
+use sendoff_convert_document::network::is_network;
 use sendoff_convert_document::{Directive, Place, host};
 use toml::Value;
 
@@ -399,12 +400,4 @@ fn parameter(words: &[&str], all: &[Directive], place: &Place, requests: &mut Re
         }
         _ => requests.refuse(place, "several parameters: versions of Caddy differ"),
     }
-}
-
-/// True for an address, and for a network with the length of its prefix.
-pub(super) fn is_network(text: &str) -> bool {
-    let (address, bits) = text.split_once('/').map_or((text, None), |(a, b)| (a, Some(b)));
-    let Ok(address) = address.parse::<std::net::IpAddr>() else { return false };
-    let most = if address.is_ipv4() { 32 } else { 128 };
-    bits.is_none_or(|bits| bits.parse::<u8>().is_ok_and(|bits| bits <= most))
 }

@@ -9,6 +9,7 @@ mod directive;
 mod document;
 pub mod expression;
 pub mod host;
+pub mod network;
 mod one_file;
 mod place;
 pub mod pool;

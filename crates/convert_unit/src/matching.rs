@@ -1,5 +1,7 @@
 //! `match` of a step.
 
+use sendoff_convert_document::network;
+
 use super::conditions::{Conditions, both};
 use super::json::Node;
 use super::pattern::{Subject, test};
@@ -179,14 +181,11 @@ fn source(node: &Node<'_>, around: &Around<'_>, matched: &mut Matched) {
     };
 }
 
-/// True for an address, and for a network with the length of its prefix.
+/// True for an address, and for a network with the length of its prefix. Addresses may stand in
+/// brackets.
 pub(super) fn is_network(text: &str) -> bool {
-    let (address, bits) = text.split_once('/').map_or((text, None), |(a, b)| (a, Some(b)));
-    let Ok(address) = address.trim_matches(['[', ']']).parse::<std::net::IpAddr>() else {
-        return false;
-    };
-    let most = if address.is_ipv4() { 32 } else { 128 };
-    bits.is_none_or(|bits| bits.parse::<u8>().is_ok_and(|bits| bits <= most))
+    let (address, prefix) = text.split_at(text.find('/').unwrap_or(text.len()));
+    network::is_network(&format!("{}{prefix}", address.trim_matches(['[', ']'])))
 }
 
 fn destination(node: &Node<'_>, around: &Around<'_>, matched: &mut Matched) {
