@@ -79,7 +79,6 @@ impl Source {
     /// The other texts that applications may read for the part: of several parameters or cookies with one name
     /// some take the first and some the last, PHP takes `a.b` for `a_b`, and not all decode `%41`.
     pub(super) fn other_readings(&self, request: &Request) -> Vec<Vec<u8>> {
-        let Part::Text(first) = self.read(request) else { return Vec::new() };
         let cookies = || request.headers.get_all(COOKIE).iter().map(HeaderValue::as_bytes);
         let mut readings: Vec<Vec<u8>> = match self {
             Self::Query(_, name) => {
@@ -92,7 +91,9 @@ impl Source {
         };
         readings.sort_unstable();
         readings.dedup();
-        readings.retain(|reading| *reading != *first);
+        if let Part::Text(first) = self.read(request) {
+            readings.retain(|reading| *reading != *first);
+        }
         readings
     }
 
