@@ -1,15 +1,28 @@
 //! Bytes that wait for something other than their client, in an unlinked temporary file.
 
+use std::fs::File;
 use std::io;
-use std::os::fd::OwnedFd;
 use std::rc::Rc;
-use std::sync::Arc;
 
 use rustix::io::Errno;
 use sendoff_transport::descriptors;
 use sendoff_transport::descriptors::Level;
 
 use super::segment::{FileSegment, OpenFile};
+
+/// Makes an unlinked temporary file.
+///
+/// # Errors
+/// The system makes no file, or descriptors are short: the last ones are for data that cannot stay
+/// in memory.
+pub(crate) fn temporary_file() -> io::Result<File> {
+    if descriptors::level() == Level::Out {
+        return Err(Errno::MFILE.into());
+    }
+    let file = tempfile::tempfile()?;
+    descriptors::note(&file);
+    Ok(file)
+}
 
 /// Grows by each [`store`](Self::store). Its blocks are freed when the last segment that names it
 /// is dropped.
@@ -29,14 +42,7 @@ impl DiskStore {
     pub fn store(&mut self, mut bytes: &[u8]) -> io::Result<FileSegment> {
         let file = match &self.file {
             Some(file) => Rc::clone(file),
-            // The last descriptors are for data that cannot stay in memory.
-            None if descriptors::level() == Level::Out => return Err(Errno::MFILE.into()),
-            None => {
-                let file = tempfile::tempfile()?;
-                descriptors::note(&file);
-                let file = OpenFile::shared(Arc::new(OwnedFd::from(file)));
-                Rc::clone(self.file.insert(file))
-            }
+            None => Rc::clone(self.file.insert(OpenFile::new(temporary_file()?.into()))),
         };
         let (offset, len) = (self.written, bytes.len() as u64);
         let descriptor = file.descriptor().ok_or(Errno::BADF)?;

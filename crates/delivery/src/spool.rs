@@ -8,13 +8,11 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 
-use rustix::io::Errno;
 use sendoff_report::limits::Limit;
 use sendoff_report::seldom::Seldom;
 use sendoff_sys::fdpass;
-use sendoff_transport::descriptors;
-use sendoff_transport::descriptors::Level;
 
+use super::disk;
 use super::in_memory::Gathered;
 
 /// The most bytes of one response on disk. At this limit the worker waits for the client.
@@ -108,13 +106,7 @@ impl Spool {
     fn write_some(&mut self, data: &[u8]) -> io::Result<usize> {
         let file = match &mut self.file {
             Some(file) => file,
-            // The last descriptors are for data that cannot stay in memory.
-            None if descriptors::level() == Level::Out => return Err(Errno::MFILE.into()),
-            none => {
-                let file = none.insert(tempfile::tempfile()?);
-                descriptors::note(&*file);
-                file
-            }
+            none => none.insert(disk::temporary_file()?),
         };
         match file.write_at(data, self.written)? {
             0 => Err(io::ErrorKind::WriteZero.into()),
