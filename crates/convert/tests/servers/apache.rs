@@ -5,12 +5,12 @@ use std::path::Path;
 use sendoff_convert_apache::convert;
 use sendoff_convert_document::{Conversion, OneFile};
 
+use super::{cannot_be_read, contains, readable};
+
 /// Converts a file. The result must be readable by Sendoff.
 #[track_caller]
 fn file(text: &str) -> Conversion {
-    let converted = convert(Path::new("a.conf"), &OneFile(text.to_owned())).unwrap();
-    assert!(sendoff_settings::read_text(&converted.text).is_some(), "{}", converted.text);
-    converted
+    readable(convert, "a.conf", text)
 }
 
 /// Converts a host with these lines.
@@ -23,10 +23,7 @@ fn host(lines: &str) -> Conversion {
 
 #[track_caller]
 fn has(lines: &str, expected: &str) {
-    let converted = host(lines);
-    // A text without a backslash has other quotation marks.
-    let plain = |text: &str| text.replace('\'', "\"");
-    assert!(plain(&converted.text).contains(&plain(expected)), "{}", converted.text);
+    contains(&host(lines), expected);
 }
 
 #[test]
@@ -161,7 +158,7 @@ fn a_rule_that_is_not_known_refuses_its_requests_only() {
 
 #[test]
 fn mistakes_have_a_place() {
-    for (text, line, says) in [
+    let mistakes = [
         ("ServerAdmin a\n", None, "no <VirtualHost>"),
         ("<VirtualHost *:80>\n", Some(1), "has no end"),
         ("Listen 80\n</VirtualHost>\n", Some(2), "closes no section"),
@@ -169,13 +166,8 @@ fn mistakes_have_a_place() {
         ("Use Macro\n", Some(1), "macros"),
         ("Include a.conf\n", Some(1), "includes itself"),
         ("<IfVersion 1.3>\n</IfVersion>\n", Some(1), "IfVersion"),
-    ] {
-        let error = convert(Path::new("a.conf"), &OneFile(text.to_owned())).unwrap_err();
-        assert!(error.says.contains(says), "{error}");
-        if let Some(line) = line {
-            assert!(error.to_string().contains(&format!("a.conf:{line}:")), "{error}");
-        }
-    }
+    ];
+    cannot_be_read(convert, "a.conf", &mistakes);
 }
 
 #[test]

@@ -5,21 +5,18 @@ use std::path::Path;
 use sendoff_convert_caddy::convert;
 use sendoff_convert_document::{Conversion, OneFile};
 
+use super::{cannot_be_read, contains, readable};
+
 /// Converts a file. The result must be readable by Sendoff.
 #[track_caller]
 fn file(text: &str) -> Conversion {
-    let converted = convert(Path::new("Caddyfile"), &OneFile(text.to_owned())).unwrap();
-    assert!(sendoff_settings::read_text(&converted.text).is_some(), "{}", converted.text);
-    converted
+    readable(convert, "Caddyfile", text)
 }
 
 /// Converts a site with these lines.
 #[track_caller]
 fn has(lines: &str, expected: &str) {
-    let converted = file(&format!("http://a.test {{\nroot * /srv/a\n{lines}\n}}\n"));
-    // A text without a backslash has other quotation marks.
-    let plain = |text: &str| text.replace('\'', "\"");
-    assert!(plain(&converted.text).contains(&plain(expected)), "{}", converted.text);
+    contains(&file(&format!("http://a.test {{\nroot * /srv/a\n{lines}\n}}\n")), expected);
 }
 
 #[test]
@@ -126,7 +123,7 @@ fn applications() {
 
 #[test]
 fn mistakes_have_a_place() {
-    for (text, line, says) in [
+    let mistakes = [
         ("", None, "no site"),
         ("a.test {\nrespond x\n", Some(1), "has no end"),
         ("a.test {\n}\n}\n", Some(3), "closes no block"),
@@ -134,13 +131,8 @@ fn mistakes_have_a_place() {
         ("{$HOST} {\n}\n", Some(1), "environment variable"),
         ("a.test/x {\n}\n", Some(1), "path"),
         ("a.test {\nimport Caddyfile\n}\n", Some(2), "nested too deeply"),
-    ] {
-        let error = convert(Path::new("Caddyfile"), &OneFile(text.to_owned())).unwrap_err();
-        assert!(error.says.contains(says), "{error}");
-        if let Some(line) = line {
-            assert!(error.to_string().contains(&format!("Caddyfile:{line}:")), "{error}");
-        }
-    }
+    ];
+    cannot_be_read(convert, "Caddyfile", &mistakes);
 }
 
 #[test]

@@ -5,12 +5,12 @@ use std::path::Path;
 use sendoff_convert_document::{Conversion, OneFile};
 use sendoff_convert_unit::convert;
 
+use super::{contains, readable};
+
 /// Converts a document. The result must be readable by Sendoff.
 #[track_caller]
 fn document(text: &str) -> Conversion {
-    let converted = convert(Path::new("u.json"), &OneFile(text.to_owned())).unwrap();
-    assert!(sendoff_settings::read_text(&converted.text).is_some(), "{}", converted.text);
-    converted
+    readable(convert, "u.json", text)
 }
 
 /// Converts a listener with these steps.
@@ -27,9 +27,7 @@ const REFUSED: &str = "respond = \"<!DOCTYPE html><title>Error 403</title><p>Err
 
 #[track_caller]
 fn has(text: &str, expected: &str) {
-    let converted = steps(text);
-    let plain = |text: &str| text.replace('\'', "\"");
-    assert!(plain(&converted.text).contains(&plain(expected)), "{}", converted.text);
+    contains(&steps(text), expected);
 }
 
 #[test]
