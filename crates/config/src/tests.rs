@@ -116,7 +116,7 @@ fn config() -> Config {
             name: "app".to_owned(),
             hosts: vec!["app1:9000 weight=2".parse().unwrap(), "srv:_x._tcp.y".parse().unwrap()],
             balance: Balance::Hash(HashedPart::Cookie("id".to_owned())),
-            sticky: Some(Sticky { cookie: "host".to_owned() }),
+            sticky: Some(Sticky::OfApplication("id".to_owned())),
             connections: Some(4),
             fails: 1,
             retry_after: Duration::from_secs(1),

@@ -104,12 +104,14 @@ pub enum HashedPart {
     Cookie(String),
 }
 
-/// Clients that stay with the host that answered them first.
+/// The cookie with which clients stay with the host that answered them first, by its name.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Sticky {
-    /// The name of the cookie that the server sets; its value names the host.
-    pub cookie: String,
+pub enum Sticky {
+    /// A cookie of the server, whose value names the host.
+    OfServer(String),
+    /// A cookie of the application. The server writes the host in front of the value for clients,
+    /// and removes it again for the application.
+    OfApplication(String),
 }
 
 /// A host of an upstream, or a name that leads to several.

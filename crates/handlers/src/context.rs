@@ -46,7 +46,15 @@ impl Nesting<'_> {
 impl<'a> Context<'a> {
     /// The request in the form from which messages for applications are made.
     pub(crate) fn for_application(&self) -> ApplicationRequest<'a> {
-        let Self { services, site, request, effects, user, .. } = *self;
+        self.as_known(self.request)
+    }
+
+    /// As [`Self::for_application`], of the request as the application knows it.
+    pub(crate) fn as_known<'r>(&self, request: &'r Request) -> ApplicationRequest<'r>
+    where
+        'a: 'r,
+    {
+        let Self { services, site, effects, user, .. } = *self;
         ApplicationRequest { request, site, effects, user, config: &services.config }
     }
 }

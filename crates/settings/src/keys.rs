@@ -907,6 +907,10 @@ section! {
     /// browser's session.
     cookie: CookieName,
         example "\"host\"", also "name" "insert";
+    /// Instead of `cookie`: the name of a cookie of the application, such as its session. Clients
+    /// get it with the host in front of its value, the application without.
+    application: CookieName,
+        example "\"JSESSIONID\"", also "prefix" "learn" "route";
 }
 
 section! {

@@ -1,6 +1,6 @@
 //! Upstreams with several hosts (`docs/upstreams.md`): three php-fpms that serve the same site.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::io::Read;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixListener;
@@ -249,4 +249,46 @@ fn clients_stay_with_the_host_that_their_cookie_names() {
     let moved = server.ask(&with(&of_a));
     assert_eq!(moved.text(), "b");
     assert_ne!(cookie(&moved).unwrap(), of_a);
+}
+
+/// The sessions of each php-fpm are in a folder of its own, as those in memory would be. The script
+/// shows the id that PHP has read, and so the value of its cookie.
+#[test]
+fn sessions_of_the_application_stay_with_their_host() {
+    let site = site();
+    site.write(
+        "session.php",
+        "<?php session_start(); $_SESSION['n'] = ($_SESSION['n'] ?? 0) + 1;
+        echo getenv('HOST'), ' ', $_SESSION['n'], ' ', session_id();",
+    );
+    let all = ["a", "b"].map(|name| {
+        let folder = site.outside(&format!("sessions-{name}"));
+        std::fs::create_dir(&folder).unwrap();
+        std::fs::set_permissions(&folder, std::fs::Permissions::from_mode(0o777)).unwrap();
+        let path = format!("php_value[session.save_path] = {}", folder.display());
+        let pool = format!("pm.max_children = {PROCESSES}\nenv[HOST] = {name}\n{path}");
+        Fpm::start(site.root(), &pool)
+    });
+    let server = serve(&site, &hosts(&all), "sticky = { application = 'PHPSESSID' }");
+    let get = || Request::get("/session.php");
+    let mut seen = HashSet::new();
+    for _ in 0..6 {
+        let first = server.ask(&get());
+        let text = first.text();
+        let [host, "1", id] = text.split(' ').collect::<Vec<_>>()[..] else { panic!("{text}") };
+        let set = first.header("Set-Cookie").unwrap();
+        assert!(set.ends_with(&format!("~{id}; path=/")), "{set}");
+        let cookie = set.split(';').next().unwrap();
+        for n in 2..5 {
+            let again = server.ask(&get().header("Cookie", &format!("a=b; {cookie}; c=d")));
+            assert_eq!(again.text(), format!("{host} {n} {id}"));
+            assert_eq!(again.header("Set-Cookie"), None);
+        }
+        // What has no host in front of it goes to any, as it is.
+        let own = format!("PHPSESSID={id}");
+        let unbound = server.ask(&get().header("Cookie", &own)).text();
+        assert!(unbound.ends_with(id), "{unbound}");
+        seen.extend([host.to_owned(), unbound[..1].to_owned()]);
+    }
+    assert_eq!(seen.len(), 2, "{seen:?}");
 }

@@ -1,5 +1,6 @@
 //! One request and its response: the same interface for handlers, whichever upstream answers.
 
+use sendoff_http1::Field;
 use sendoff_upstream::hosts::HostCookie;
 use sendoff_upstream::inbox::Event;
 use sendoff_upstream_fastcgi::application::FastcgiExchange;
@@ -60,6 +61,19 @@ impl UpstreamExchange {
             Self::Worker(_) => None,
             Self::Application(exchange) => exchange.attempt()?.new_cookie(),
             Self::Gateway(exchange) => exchange.attempt()?.new_cookie(),
+        }
+    }
+
+    /// Names the host in the application's cookie that binds clients, if the response sets it.
+    pub(crate) fn tag_cookie(&self, fields: &mut [Field]) {
+        match self {
+            Self::Worker(_) => {}
+            Self::Application(exchange) => {
+                exchange.attempt().into_iter().for_each(|attempt| attempt.tag_cookie(fields));
+            }
+            Self::Gateway(exchange) => {
+                exchange.attempt().into_iter().for_each(|attempt| attempt.tag_cookie(fields));
+            }
         }
     }
 

@@ -63,7 +63,7 @@ impl Call<'_> {
                 }
                 Err(cut) => return (Err(cut.into()), LendOutcome::Impossible),
             };
-            if attempt.new_cookie().is_some() {
+            if attempt.binds() {
                 // A borrower would write the head without the cookie.
                 sink.client().withhold_socket();
             }

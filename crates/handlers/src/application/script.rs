@@ -73,17 +73,20 @@ pub(crate) async fn respond(
 ) -> Result<Outcome, Cut> {
     let Context { services, site, request, .. } = *context;
     let mut call = Call::new(*context);
-    let parameters = parameters(&context.for_application(), script);
     let (answered, offer) = match script.upstream {
         Upstream::Workers(number) => {
             sink.client().notes().pool = Some(number);
             let pool = &services.pools[number];
+            let parameters = parameters(&context.for_application(), script);
             call.send_to_worker(script, pool, parameters, sink).await
         }
         Upstream::Application(number) => {
             let hosts = &services.attached[site.number][number];
             sink.client().notes().pool = pool_of(context, number);
             let role = Role::Responder(script);
+            let own = hosts.own(request);
+            let known = context.as_known(own.as_ref().unwrap_or(request));
+            let parameters = parameters(&known, script);
             Box::pin(call.send_to_host(role, hosts, parameters, sink)).await
         }
     };

@@ -84,10 +84,11 @@ impl Call<'_> {
     pub(crate) async fn pass_on(
         &self,
         exchange: UpstreamExchange,
-        begun: Box<ReceivedHead>,
+        mut begun: Box<ReceivedHead>,
         sink: &mut dyn Sink,
     ) -> Result<Outcome, Cut> {
         explain(sink, &exchange, &begun);
+        exchange.tag_cookie(&mut begun.head.fields);
         lscache::obey_purges(&self.context, &begun.head.fields, sink);
         let Some(cookie) = exchange.new_cookie() else {
             return self.pass_on_unbound(exchange, begun, sink).await;

@@ -178,11 +178,23 @@ fn probe(section: &keys::Probe, context: &mut Context<'_>) -> Probe {
 }
 
 fn sticky(section: &keys::Sticky, context: &mut Context<'_>) -> Option<Sticky> {
-    if section.cookie.is_none() && !section.broken {
-        context
-            .problems
-            .error(section.place, "cookie is missing")
-            .help("cookie is the name of the cookie that the server sets: cookie = \"host\"");
+    match (&section.cookie, &section.application) {
+        (Some(cookie), None) => Some(Sticky::OfServer(cookie.value.0.clone())),
+        (None, Some(cookie)) => Some(Sticky::OfApplication(cookie.value.0.clone())),
+        (Some(_), Some(application)) => {
+            context
+                .problems
+                .error(application.place, "a host is in one cookie, not in two")
+                .help("remove cookie or application");
+            None
+        }
+        (None, None) if section.broken => None,
+        (None, None) => {
+            context
+                .problems
+                .error(section.place, "cookie is missing")
+                .help("cookie is the name of the cookie that the server sets: cookie = \"host\"");
+            None
+        }
     }
-    Some(Sticky { cookie: section.cookie.as_ref()?.value.0.clone() })
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use sendoff_config::{Address, Balance};
 use sendoff_message::request::Request;
+use sendoff_message::response::Field;
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
 
@@ -163,9 +164,15 @@ impl<T> Hosts<T> {
         self.name.as_deref().unwrap_or_default()
     }
 
-    /// The name of the cookie that binds clients to hosts, if there is one.
+    /// The name of the cookie that the server sets to bind clients to hosts, if there is one.
     pub fn cookie_name(&self) -> Option<&str> {
         self.placement.cookie_name()
+    }
+
+    /// The request as the application knows it: its cookie names no host; `None`: as it is.
+    pub fn own(&self, request: &Request) -> Option<Request> {
+        let headers = self.placement.tagged_cookie()?.without_tags(&request.headers)?;
+        Some(Request { headers, ..request.clone() })
     }
 
     /// The number of hosts.
@@ -288,6 +295,19 @@ impl<T> AttemptGuard<T> {
     /// bound.
     pub fn new_cookie(&self) -> Option<HostCookie<'_>> {
         self.of.placement.cookie(&self.wish, self.tag)
+    }
+
+    /// Names the host in the application's cookie that binds clients, if a response sets it.
+    pub fn tag_cookie(&self, fields: &mut [Field]) {
+        if let Some(cookie) = self.of.placement.tagged_cookie() {
+            cookie.tag(self.tag, fields);
+        }
+    }
+
+    /// True if a response to the request must pass by, because it may set a cookie that binds the
+    /// client.
+    pub fn binds(&self) -> bool {
+        self.new_cookie().is_some() || self.of.placement.tagged_cookie().is_some()
     }
 
     /// The reason for the choice of this host; `None`: its load.

@@ -18,7 +18,7 @@
 //!   }
 //! ```
 //! The guard is dropped when the response has ended: until then the host counts as busy with the
-//! request. `choice.rs` chooses, `wish.rs` knows the
+//! request. `choice.rs` chooses, `wish.rs` and `tagged_cookie.rs` know the
 //! host that a request is bound to, `names.rs` resolves names again and again, `probe.rs` checks the
 //! hosts, and `tend.rs` runs these tasks.
 
@@ -26,6 +26,7 @@ mod choice;
 mod group;
 mod names;
 mod probe;
+mod tagged_cookie;
 mod tend;
 mod wish;
 

@@ -7,6 +7,8 @@ use sendoff_config::{Balance, HashedPart, Sticky, Upstream};
 use sendoff_message::request::{Request, Who, sent_cookie};
 use sha2::{Digest, Sha256};
 
+use super::tagged_cookie::{TaggedCookie, tagged};
+
 /// The rules by which an upstream binds requests to hosts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Placement {
@@ -48,7 +50,11 @@ impl Placement {
     /// The wish of a request.
     pub(super) fn wish(&self, request: &Request) -> HostWish {
         let cookie = |name: &str| sent_cookie(&request.headers, name);
-        let bound = self.sticky.as_ref().and_then(|sticky| HostTag::parse(cookie(&sticky.cookie)?));
+        let bound = match &self.sticky {
+            Some(Sticky::OfServer(name)) => cookie(name).and_then(HostTag::parse),
+            Some(Sticky::OfApplication(name)) => cookie(name).and_then(tagged).map(|(tag, _)| tag),
+            None => None,
+        };
         let key = match &self.balance {
             Balance::Least => None,
             Balance::Hash(HashedPart::Client) => match Who::of(&request.peer) {
@@ -66,16 +72,27 @@ impl Placement {
         HostWish { bound, key }
     }
 
-    /// The cookie for a client whose request had this wish; `None`: the client has it already, or
-    /// the upstream sets none.
+    /// The cookie that the server sets for a client whose request had this wish; `None`: the client
+    /// has it already, or the server sets none.
     pub(super) fn cookie(&self, wish: &HostWish, tag: HostTag) -> Option<HostCookie<'_>> {
-        let sticky = self.sticky.as_ref().filter(|_| wish.bound != Some(tag))?;
-        Some(HostCookie { name: &sticky.cookie, tag })
+        let name = self.cookie_name().filter(|_| wish.bound != Some(tag))?;
+        Some(HostCookie { name, tag })
     }
 
-    /// The name of the cookie that binds clients.
+    /// The name of the cookie that the server sets.
     pub(super) fn cookie_name(&self) -> Option<&str> {
-        self.sticky.as_ref().map(|sticky| &*sticky.cookie)
+        match &self.sticky {
+            Some(Sticky::OfServer(name)) => Some(name),
+            Some(Sticky::OfApplication(_)) | None => None,
+        }
+    }
+
+    /// The application's cookie that carries the tags of hosts.
+    pub(super) fn tagged_cookie(&self) -> Option<TaggedCookie<'_>> {
+        match &self.sticky {
+            Some(Sticky::OfApplication(name)) => Some(TaggedCookie { name }),
+            Some(Sticky::OfServer(_)) | None => None,
+        }
     }
 
     /// The part of requests that decides about their hosts, unless a cookie does.
@@ -91,7 +108,7 @@ impl HostTag {
     }
 
     /// The tag in the value of a cookie; `None`: the server has not set this cookie.
-    fn parse(value: &[u8]) -> Option<Self> {
+    pub(super) fn parse(value: &[u8]) -> Option<Self> {
         let is_digit = |byte: &u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
         let digits = Some(value).filter(|value| value.len() == 16 && value.iter().all(is_digit))?;
         u64::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok().map(Self)
@@ -146,7 +163,7 @@ mod tests {
     use sendoff_message::request::sample::request;
 
     fn placement(balance: &str, sticky: Option<&str>) -> Placement {
-        let sticky = sticky.map(|cookie| Sticky { cookie: cookie.to_owned() });
+        let sticky = sticky.map(|cookie| Sticky::OfServer(cookie.to_owned()));
         Placement { balance: balance.parse().unwrap(), sticky }
     }
 

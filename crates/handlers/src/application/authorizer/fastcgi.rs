@@ -45,7 +45,9 @@ pub(super) async fn ask(
 ) -> Result<Begun, ApplicationFailure> {
     let Context { services, site, request, .. } = *context;
     let hosts = &services.attached[site.number][authorizer.application];
-    let parameters = parameters::of_question(&context.for_application(), authorizer);
+    let own = hosts.own(request);
+    let known = context.as_known(own.as_ref().unwrap_or(request));
+    let parameters = parameters::of_question(&known, authorizer);
     let mut call = Call::new(*context);
     // The authorizer answers the server, not the client.
     let mut asker = ResponseBuffer::new(&request.method);

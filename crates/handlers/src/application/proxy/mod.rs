@@ -72,8 +72,9 @@ pub(crate) fn message(
     sink: &mut dyn Sink,
 ) -> Result<GatewayMessage, ApplicationFailure> {
     let may_switch = may_switch(context.request, sink);
+    let own = gateway.hosts().own(context.request);
     let message = sendoff_application_request::message(
-        &context.for_application(),
+        &context.as_known(own.as_ref().unwrap_or(context.request)),
         gateway.proxy(),
         passed.prefix,
         may_switch,
@@ -196,6 +197,7 @@ async fn pass_on(
         }
         (ResponseStart::Switch(mut head), UpstreamExchange::Gateway(exchange)) => {
             make_public(&mut head);
+            exchange.attempt().into_iter().for_each(|host| host.tag_cookie(&mut head.fields));
             let cookie = exchange.attempt().and_then(AttemptGuard::new_cookie);
             let cookie = cookie.map(|cookie| bound::set_cookie(&cookie, call.context.request));
             let limit = gateway.proxy().timeouts.tunnel;
