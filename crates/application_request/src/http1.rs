@@ -7,7 +7,7 @@ use sendoff_config::{Proxy, ProxyAddress, ProxyHost};
 use sendoff_http1::client::{HopByHop, RequestEncoder};
 use sendoff_http1::takes_trailers;
 use sendoff_message::request::Request;
-use sendoff_upstream_gateway::{RequestProtocol, WebSocketKey};
+use sendoff_upstream_gateway::{RequestProtocol, WebSocketKey, line_ends};
 
 use crate::forwarded::AboutClient;
 use crate::target::ProxyTarget;
@@ -80,7 +80,8 @@ pub(crate) fn head(
         }
     }
     head.finish();
-    Ok((out.freeze(), RequestProtocol::Http { upgrade: upgrade.is_some(), key }))
+    let line_ends = line_ends(proxy);
+    Ok((out.freeze(), RequestProtocol::Http { upgrade: upgrade.is_some(), key, line_ends }))
 }
 
 /// All cookies as one field: an HTTP/2 client may send several (RFC 9113 §8.2.3).
@@ -110,7 +111,12 @@ mod tests {
     fn proxy(host: ProxyHost) -> Proxy {
         Proxy {
             address: ProxyAddress::Tcp("app.test:8080".to_owned()),
-            protocol: GatewayProtocol::Http { host, tls: None, upgrade: true },
+            protocol: GatewayProtocol::Http {
+                host,
+                tls: None,
+                upgrade: true,
+                bare_line_feeds: false,
+            },
             forwarded: ForwardedFields::Off,
             proxy_protocol: false,
             timeouts: ProxyTimeouts::default(),

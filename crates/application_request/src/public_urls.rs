@@ -203,7 +203,12 @@ mod tests {
     fn proxy(urls: ProxyUrls) -> Proxy {
         Proxy {
             address: ProxyAddress::Tcp("app.test:80".to_owned()),
-            protocol: GatewayProtocol::Http { host: ProxyHost::Client, tls: None, upgrade: true },
+            protocol: GatewayProtocol::Http {
+                host: ProxyHost::Client,
+                tls: None,
+                upgrade: true,
+                bare_line_feeds: false,
+            },
             forwarded: ForwardedFields::Off,
             proxy_protocol: false,
             timeouts: ProxyTimeouts::default(),

@@ -74,6 +74,8 @@ pub enum GatewayProtocol {
         tls: Option<ProxyTls>,
         /// Lets clients change to another protocol, such as WebSocket.
         upgrade: bool,
+        /// Accepts response heads whose lines end with LF alone.
+        bare_line_feeds: bool,
     },
     /// HTTP/2.
     Http2 {

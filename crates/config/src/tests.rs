@@ -73,6 +73,7 @@ fn config() -> Config {
                         verify: true,
                     }),
                     upgrade: true,
+                    bare_line_feeds: true,
                 },
                 forwarded: ForwardedFields::Forwarded,
                 proxy_protocol: false,

@@ -636,6 +636,10 @@ section! {
     /// With HTTP/1.1, lets clients change to another protocol, such as WebSocket.
     upgrade: bool = true,
         example "false";
+    /// With HTTP/1.1, accepts response heads whose lines end with LF alone, as some old applications
+    /// send them.
+    bare_line_feeds: bool = false,
+        example "true";
     /// With https and h2s, the name that the application's certificate must have.
     tls_name: HostText, unless "the host of `to`",
         example "\"app.internal\"", also "proxy_ssl_name" "tls_server_name";

@@ -27,7 +27,7 @@ pub use application::Gateway;
 pub use application::tend_gateways;
 pub use exchange::{GatewayExchange, GatewayTimeLimits};
 pub use host::{Host as GatewayHost, Reuse as GatewayReuse};
-pub use protocol::RequestProtocol;
+pub use protocol::{RequestProtocol, line_ends};
 pub use request::{GatewayMessage, GatewayRequest};
 pub use stream::Stream;
 pub use websocket::WebSocketKey;

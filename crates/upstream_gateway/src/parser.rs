@@ -57,9 +57,11 @@ pub(super) enum Scgi {
 impl GatewayResponseParser {
     pub(super) fn new(request: &GatewayRequest) -> Self {
         match request.protocol {
-            RequestProtocol::Http { upgrade, key } => {
-                Self::Http { decoder: ResponseDecoder::new(request.is_head), upgrade, key }
-            }
+            RequestProtocol::Http { upgrade, key, line_ends } => Self::Http {
+                decoder: ResponseDecoder::new(request.is_head).accept(line_ends),
+                upgrade,
+                key,
+            },
             RequestProtocol::Scgi => Self::Scgi(Scgi::Head(CgiHeadReader::with_status_line())),
             RequestProtocol::Uwsgi => Self::Uwsgi(ResponseDecoder::new(request.is_head)),
             RequestProtocol::Ajp { packet_size } => {

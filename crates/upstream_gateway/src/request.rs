@@ -259,8 +259,12 @@ mod tests {
         let cx = &mut Context::from_waker(std::task::Waker::noop());
         for (len, expected) in [(Some(4), "abcd"), (None, "3\r\nabc\r\n1\r\nd\r\n0\r\n\r\n")] {
             let (writer, body) = sendoff_message::request::BodyStream::new(len);
-            let message =
-                request(RequestProtocol::Http { upgrade: false, key: None }, Body::Stream(body));
+            let protocol = RequestProtocol::Http {
+                upgrade: false,
+                key: None,
+                line_ends: sendoff_http1::client::LineEnds::CrLf,
+            };
+            let message = request(protocol, Body::Stream(body));
             let mut outgoing = Outgoing::new(Rc::clone(&message)).unwrap();
             assert_eq!(all(&mut outgoing, 9), b"head");
             let mut sent = Vec::new();

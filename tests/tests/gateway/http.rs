@@ -8,6 +8,7 @@ use std::net::TcpListener;
 use std::os::unix::net::UnixListener;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use crate::hosts::balance;
 use crate::pass_on;
 use crate::responder::{Peer, Responder};
 
@@ -356,6 +357,33 @@ fn broken_responses_are_refused_or_cut() {
         assert!(is_refused, "{wire:?}: {answer:?}");
         server.await_log("a response was cut short");
     }
+}
+
+/// Also in the check of a host.
+#[test]
+fn line_feeds_alone_are_accepted_where_the_route_says_so() {
+    let site = Site::new();
+    let app = Responder::start(|peer| {
+        loop {
+            let answer = match peer.request()?.starts_with("GET /up") {
+                true => "HTTP/1.1 200 OK\nContent-Length: 2\n\nup",
+                false => "HTTP/1.1 200 OK\nX: y\nContent-Length: 3\n\na\nb",
+            };
+            peer.say(answer)?;
+        }
+    });
+    let keys = "fails = 1\nprobe = { every = '50ms', path = '/up', body = 'up' }";
+    let hosts = [app.addr().to_string()];
+    let server = balance(&site, "http", &hosts, keys, ", bare_line_feeds = true");
+    let mut client = server.connect();
+    for _ in 0..2 {
+        let response = client.ask(&Request::get("/"));
+        assert_eq!((&*response.text(), response.header("x")), ("a\nb", Some("y")));
+    }
+    let checks = || app.seen().iter().filter(|head| head.starts_with("GET /up")).count();
+    assert!(wait::until(LIMIT, || checks() > 2));
+    let status = server.command(&["status"]).unwrap();
+    assert!(status.contains("app: 1 host, 1 up, "), "{status}");
 }
 
 #[test]

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use http::Version;
 use sendoff_exchange::sink::Sink;
-use sendoff_http1::client::HopByHop;
+use sendoff_http1::client::{HopByHop, LineEnds};
 use sendoff_message::Cut;
 use sendoff_transport::descriptors;
 use sendoff_transport::descriptors::Level;
@@ -83,7 +83,7 @@ impl TunnelOffer {
         let who = exchange.who();
         exchange.drain();
         let patience = time_limits(context, silence);
-        let protocol = RequestProtocol::Http { upgrade: true, key };
+        let protocol = RequestProtocol::Http { upgrade: true, key, line_ends: LineEnds::CrLf };
         let made = GatewayExchange::on_tunnel(front.into(), protocol, patience, who);
         let exchange = match made {
             Ok(exchange) => UpstreamExchange::Gateway(exchange),

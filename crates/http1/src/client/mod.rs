@@ -17,4 +17,4 @@ mod response;
 
 pub use hop_by_hop::{HopByHop, claim, is_about_client, remove_nominated};
 pub use request::RequestEncoder;
-pub use response::{Reply, ResponseDecoder};
+pub use response::{LineEnds, Reply, ResponseDecoder};

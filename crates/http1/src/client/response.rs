@@ -35,7 +35,18 @@ pub enum Reply {
     NeedMore,
 }
 
-/// Reads the response to one request from a buffer (RFC 9112 §6.3). Lines end with CR LF.
+/// The ends of the lines of a response head.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum LineEnds {
+    /// CR LF.
+    #[default]
+    CrLf,
+    /// CR LF or LF alone, which a client may accept (RFC 9112 §2.2).
+    AlsoLf,
+}
+
+/// Reads the response to one request from a buffer (RFC 9112 §6.3). Lines end with CR LF, unless
+/// [`Self::accept`] says otherwise.
 /// `Content-Length` occurs at most once, and not beside `Transfer-Encoding`, whose only value is
 /// `chunked`. Every other response is refused.
 ///
@@ -48,6 +59,7 @@ pub enum Reply {
 pub struct ResponseDecoder {
     /// The request's method was HEAD: there is no body, whatever the fields say.
     is_head: bool,
+    line_ends: LineEnds,
     state: State,
     may_stay: bool,
     interim: usize,
@@ -68,7 +80,21 @@ impl ResponseDecoder {
     /// A decoder for the response to one request.
     #[must_use]
     pub fn new(is_head: bool) -> Self {
-        Self { is_head, state: State::Head, may_stay: true, interim: 0, scanned: 0, line_start: 0 }
+        Self {
+            is_head,
+            line_ends: LineEnds::CrLf,
+            state: State::Head,
+            may_stay: true,
+            interim: 0,
+            scanned: 0,
+            line_start: 0,
+        }
+    }
+
+    /// Reads heads whose lines end in these ways. The chunks of a body stay as strict as they are.
+    #[must_use]
+    pub fn accept(self, line_ends: LineEnds) -> Self {
+        Self { line_ends, ..self }
     }
 
     /// The next part of the response. Between two calls bytes may only be appended to `buf`.
@@ -108,7 +134,11 @@ impl ResponseDecoder {
     fn head(&mut self, buf: &mut BytesMut) -> Result<Reply, BadHead> {
         let Some(len) = self.find_end(buf)? else { return Ok(Reply::NeedMore) };
         (self.scanned, self.line_start) = (0, 0);
-        let parsed = Parsed::of(&buf.split_to(len).freeze())?;
+        let head = buf.split_to(len).freeze();
+        let parsed = match self.line_ends {
+            LineEnds::CrLf => Parsed::of(&head)?,
+            LineEnds::AlsoLf => Parsed::of(&with_crlf(&head))?,
+        };
         let status = parsed.head.status;
         if status == StatusCode::SWITCHING_PROTOCOLS {
             return self.switch(parsed);
@@ -153,13 +183,13 @@ impl ResponseDecoder {
         for found in memchr::memchr_iter(b'\n', &buf[self.scanned..]) {
             let end = self.scanned + found + 1;
             let line = &buf[self.line_start..end];
-            if !line.ends_with(b"\r\n") {
+            if self.line_ends == LineEnds::CrLf && !line.ends_with(b"\r\n") {
                 return Err(BadHead("a line feed without a carriage return"));
             }
             if end > MAX_HEAD {
                 return Err(TOO_LARGE);
             }
-            if line.len() == 2 {
+            if line == b"\r\n" || line == b"\n" {
                 return Ok(Some(end));
             }
             self.line_start = end;
@@ -167,6 +197,17 @@ impl ResponseDecoder {
         self.scanned = buf.len();
         if buf.len() >= MAX_HEAD { Err(TOO_LARGE) } else { Ok(None) }
     }
+}
+
+/// The head with lines that all end with CR LF.
+fn with_crlf(head: &Bytes) -> Bytes {
+    let lines = head.split_inclusive(|&byte| byte == b'\n');
+    let mut whole = Vec::with_capacity(head.len() + lines.clone().count());
+    for line in lines {
+        whole.extend_from_slice(line.strip_suffix(b"\r\n").unwrap_or(&line[..line.len() - 1]));
+        whole.extend_from_slice(b"\r\n");
+    }
+    whole.into()
 }
 
 /// A parsed head.

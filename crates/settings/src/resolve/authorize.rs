@@ -110,7 +110,7 @@ impl Routes<'_, '_> {
         let host = (&section.host.value).into();
         let protocol = match server.scheme {
             ProxyScheme::H2 | ProxyScheme::H2s => GatewayProtocol::Http2 { host, tls },
-            _ => GatewayProtocol::Http { host, tls, upgrade: false },
+            _ => GatewayProtocol::Http { host, tls, upgrade: false, bare_line_feeds: false },
         };
         let timeout = section.timeout.value.0;
         let proxy = Proxy {

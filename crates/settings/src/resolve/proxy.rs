@@ -133,6 +133,7 @@ impl Context<'_> {
                 host: (&section.host.value).into(),
                 tls: self.upstream_tls(&section.tls(url), url.scheme == ProxyScheme::Https),
                 upgrade: section.upgrade.value,
+                bare_line_feeds: section.bare_line_feeds.value,
             },
             ProxyScheme::H2 | ProxyScheme::H2s => GatewayProtocol::Http2 {
                 host: (&section.host.value).into(),
@@ -185,6 +186,12 @@ impl Context<'_> {
                 "http://, https://, h2:// and h2s://: the other protocols name the prefix in SCRIPT_NAME, or not at all",
             ),
             ("upgrade", given(section.upgrade.place), is_http1, "http:// and https://"),
+            (
+                "bare_line_feeds",
+                given(section.bare_line_feeds.place),
+                is_http1,
+                "http:// and https://",
+            ),
             (
                 "tunnel_timeout",
                 given(section.tunnel_timeout.place),

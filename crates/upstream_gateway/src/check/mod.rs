@@ -11,7 +11,7 @@ use http::uri::{PathAndQuery, Scheme};
 use http::{HeaderValue, Method, Request, StatusCode, Uri, header};
 use sendoff_config::{Address, GatewayProtocol, HostCheck, HttpCheck};
 use sendoff_delivery::segment::Segment;
-use sendoff_http1::client::RequestEncoder;
+use sendoff_http1::client::{LineEnds, RequestEncoder};
 use sendoff_message::request::Body;
 use sendoff_upstream::error::{Retry, UpstreamError, UpstreamErrorKind};
 use sendoff_upstream::inbox::Event;
@@ -21,7 +21,7 @@ use tokio::time::timeout;
 use super::exchange_io::ExchangeIo;
 use super::host::Host;
 use super::parser::GatewayResponseParser;
-use super::protocol::RequestProtocol;
+use super::protocol::{RequestProtocol, line_ends};
 use super::request::GatewayRequest;
 use super::sender::RequestSender;
 
@@ -51,7 +51,8 @@ impl Host {
     async fn begin_check(&self, check: &HostCheck) -> Result<CheckExchange, UpstreamError> {
         let GatewayProtocol::Http2 { tls, .. } = &self.proxy().protocol else {
             let stream = self.connect_for_check().await?;
-            let request = Rc::new(http1_request(check, self.address()));
+            let line_ends = line_ends(self.proxy());
+            let request = Rc::new(http1_request(check, self.address(), line_ends));
             let parser = GatewayResponseParser::new(&request);
             let sender = RequestSender::new(request)?;
             let exchange = ExchangeIo::new(stream, false, sender, parser);
@@ -96,7 +97,7 @@ fn authority<'c>(named: Option<&'c str>, address: &'c Address) -> &'c str {
     })
 }
 
-fn http1_request(check: &HostCheck, address: &Address) -> GatewayRequest {
+fn http1_request(check: &HostCheck, address: &Address, line_ends: LineEnds) -> GatewayRequest {
     let mut out = BytesMut::new();
     // Only a GET request is a check over HTTP/1.1; its path and host were checked when the
     // configuration was read.
@@ -112,7 +113,7 @@ fn http1_request(check: &HostCheck, address: &Address) -> GatewayRequest {
         }
         head.finish();
     }
-    let protocol = RequestProtocol::Http { upgrade: false, key: None };
+    let protocol = RequestProtocol::Http { upgrade: false, key: None, line_ends };
     let body = Body::Memory(Bytes::new());
     GatewayRequest { head: out.freeze(), body, is_head: false, protocol }
 }

@@ -4,7 +4,15 @@ use crate::cgi_head::MAX_FIELDS;
 /// The parts of the response in these pieces, in short, or the mistake in them. `closes`: the
 /// connection ends behind the pieces.
 fn read(is_head: bool, pieces: &[&[u8]], closes: bool) -> Result<Vec<String>, BadHead> {
-    let (mut decoder, mut buf) = (ResponseDecoder::new(is_head), BytesMut::new());
+    parts(ResponseDecoder::new(is_head), pieces, closes)
+}
+
+fn parts(
+    mut decoder: ResponseDecoder,
+    pieces: &[&[u8]],
+    closes: bool,
+) -> Result<Vec<String>, BadHead> {
+    let mut buf = BytesMut::new();
     let (mut said, mut body) = (Vec::new(), Vec::new());
     for piece in pieces {
         buf.extend_from_slice(piece);
@@ -62,6 +70,26 @@ fn a_response_means_the_same_however_it_is_cut() {
     }
     let bytes: Vec<_> = wire.chunks(1).collect();
     assert_eq!(read(false, &bytes, false).unwrap(), expected);
+}
+
+#[test]
+fn lines_of_heads_may_end_with_line_feeds_alone_where_this_is_wanted() {
+    let lenient = || ResponseDecoder::new(false).accept(LineEnds::AlsoLf);
+    for wire in [
+        "HTTP/1.1 103 x\nA: b\n\nHTTP/1.1 200 OK\nX-A: b\r\nContent-Length: 3\n\r\na\nb",
+        "HTTP/1.1 103 x\r\nA: b\r\n\nHTTP/1.1 200 OK\r\nX-A: b\nContent-Length: 3\n\na\nb",
+    ] {
+        let expected = ["interim 103 A=b", "head 200 X-A=b", "body a\nb", "end true", "left "];
+        for cut in 0..=wire.len() {
+            let (one, other) = wire.as_bytes().split_at(cut);
+            assert_eq!(parts(lenient(), &[one, other], false).unwrap(), expected, "{cut}");
+        }
+        assert!(whole(wire).is_err());
+    }
+    let chunked = "HTTP/1.1 200 OK\nTransfer-Encoding: chunked\n\n1\na\r\n0\r\n\r\n";
+    for wire in [chunked, "HTTP/1.1 200 OK\nX: a\rb\n\n", "HTTP/1.1 200 OK\nX: a\n b\n\n"] {
+        assert!(parts(lenient(), &[wire.as_bytes()], true).is_err(), "{wire:?}");
+    }
 }
 
 #[test]
