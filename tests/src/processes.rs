@@ -1,13 +1,17 @@
 //! The server's processes, as `/proc` shows them.
 
 use rustix::io::{Errno, ioctl_fionread};
-use rustix::net::{AddressFamily, SocketType, sockopt};
+use rustix::net::{
+    AddressFamily, Shutdown, SocketAddrUnix, SocketType, getpeername, getsockname, shutdown,
+    sockopt,
+};
 use rustix::param::clock_ticks_per_second;
 use rustix::process::{
     Pid, PidfdFlags, PidfdGetfdFlags, Signal, kill_process, pidfd_getfd, pidfd_open,
 };
 use std::collections::BTreeSet;
 use std::fs;
+use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -182,6 +186,32 @@ pub fn connections(pid: u32) -> usize {
             && !sockopt::socket_acceptconn(socket).unwrap()
     };
     sockets(pid).into_iter().filter(is_connection).count()
+}
+
+/// Shuts down a front's connections to applications, as these do when they end. Links to workers
+/// have no name, and connections of clients the port of a listener.
+pub fn end_connections_to_applications(front: u32) {
+    let (listeners, streams): (Vec<_>, Vec<_>) = sockets(front)
+        .into_iter()
+        .filter(|socket| sockopt::socket_type(socket).unwrap() == SocketType::STREAM)
+        .partition(|socket| sockopt::socket_acceptconn(socket).unwrap());
+    let port = |socket: &OwnedFd| {
+        let name = getsockname(socket).ok()?;
+        SocketAddr::try_from(name).ok().map(|name| name.port())
+    };
+    let ports: BTreeSet<_> = listeners.iter().filter_map(port).collect();
+    for stream in streams {
+        let leads_to_application = match getpeername(&stream) {
+            Ok(Some(peer)) => match SocketAddrUnix::try_from(peer) {
+                Ok(peer) => peer.path().is_some(),
+                Err(_) => port(&stream).is_some_and(|port| !ports.contains(&port)),
+            },
+            Ok(None) | Err(_) => false,
+        };
+        if leads_to_application {
+            let _ = shutdown(&stream, Shutdown::Both);
+        }
+    }
 }
 
 /// The number of UNIX sockets of a process: links, guards, the pool socket.

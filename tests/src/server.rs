@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 /// A server that did not become ready.
 #[derive(Debug)]
@@ -500,6 +501,9 @@ impl Drop for Server {
     }
 }
 
+/// The time in which a front gives back what a client has left behind, on a quiet machine.
+const SETTLING: Duration = Duration::from_millis(300);
+
 impl Process {
     fn masters(&self) -> Vec<u32> {
         let mut children = processes::children(self.child.id());
@@ -544,10 +548,16 @@ impl Process {
         // A front or master that the scenario has killed may still be starting again.
         let front = self.front();
         let mut left = Vec::new();
-        let clean = wait::until(LIMIT, || {
+        let mut is_clean = || {
             left = self.leaks(front);
             left.is_empty()
-        });
+        };
+        // Applications keep idle connections for seconds; a request that none waits for has ended by
+        // then.
+        let clean = wait::until(SETTLING, &mut is_clean) || {
+            processes::end_connections_to_applications(front);
+            wait::until(LIMIT, &mut is_clean)
+        };
         let family = self.family();
         processes::signal(self.child.id(), Signal::TERM);
         let status = exit_status(&mut self.child, "the supervisor after SIGTERM");
