@@ -10,7 +10,7 @@ use h3::client::SendRequest;
 use h3_quinn::OpenStreams;
 use http::HeaderMap;
 use quinn::crypto::rustls::QuicClientConfig;
-use quinn::{ClientConfig, Endpoint};
+use quinn::{ClientConfig, Endpoint, TransportConfig};
 use sendoff_http3::frame::{RequestDecoder, RequestPart};
 use sendoff_tls::{Verify, client_config};
 use tokio::runtime::{self, Runtime};
@@ -44,13 +44,30 @@ impl Http3 {
         Self::try_connect(addr, host).expect("a connection")
     }
 
+    /// As [`connect`](Self::connect), with a flow-control window of this many bytes for each
+    /// stream.
+    ///
+    /// # Panics
+    /// If no connection comes about.
+    pub fn connect_narrow(addr: SocketAddr, host: &str, window: u32) -> Self {
+        let mut transport = TransportConfig::default();
+        transport.stream_receive_window(window.into());
+        let mut config = trusting();
+        config.transport_config(Arc::new(transport));
+        Self::connect_with(addr, host, config).expect("a connection")
+    }
+
     /// As [`connect`](Self::connect), when it may fail.
     ///
     /// # Errors
     /// The reason why there is no connection.
     pub fn try_connect(addr: SocketAddr, host: &str) -> Result<Self, String> {
+        Self::connect_with(addr, host, trusting())
+    }
+
+    fn connect_with(addr: SocketAddr, host: &str, config: ClientConfig) -> Result<Self, String> {
         let runtime = runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        let connected = connect(addr, host, trusting());
+        let connected = connect(addr, host, config);
         let (endpoint, connection, requests) = within_limit(&runtime, connected)?;
         Ok(Self { runtime, connection, requests, endpoint, raw: Vec::new() })
     }

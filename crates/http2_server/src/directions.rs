@@ -102,6 +102,11 @@ impl ResponseSender for Sender {
         body.capacity().min(owed).min(self.frame)
     }
 
+    /// The connection's task sends them.
+    fn has_rest(&self) -> bool {
+        false
+    }
+
     fn poll_room(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Cut>> {
         let Some(body) = &mut self.body else { return Poll::Ready(Ok(())) };
         if !self.connection.has_room() {

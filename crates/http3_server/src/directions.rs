@@ -284,6 +284,10 @@ impl ResponseSender for Sender {
         }
     }
 
+    fn has_rest(&self) -> bool {
+        !self.rest.parts.is_empty()
+    }
+
     fn poll_room(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Cut>> {
         self.rest.poll_flush(cx).map_err(|StreamGone| Cut::client_gone())
     }

@@ -53,6 +53,10 @@ pub trait ResponseSender {
     /// other streams.
     fn room(&mut self, owed: usize) -> usize;
 
+    /// True if given bytes wait here for the client's windows, until [`poll_room`](Self::poll_room)
+    /// sends them.
+    fn has_rest(&self) -> bool;
+
     /// Ready when there is room again.
     fn poll_room(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Cut>>;
 

@@ -187,6 +187,10 @@ impl<S: Service, R: ResponseSender> Sink for Exchange<'_, S, R> {
             self.sent += len as u64;
             streams.note_useful(len);
             if is_last {
+                // Behind the end of a response its rest leaves by itself.
+                if stream.sending().is_some_and(|client| client.has_rest()) {
+                    return Ok(Progress::Blocked);
+                }
                 self.timer.stop();
                 return Ok(Progress::Done);
             }

@@ -208,6 +208,10 @@ mod tests {
             owed
         }
 
+        fn has_rest(&self) -> bool {
+            false
+        }
+
         fn poll_room(&mut self, _cx: &mut Context<'_>) -> Poll<Result<(), Cut>> {
             Poll::Ready(Ok(()))
         }

@@ -245,6 +245,26 @@ fn the_stop_lets_responses_end() {
     assert!(ended.contains("closed by peer"), "{ended}");
 }
 
+/// The window of the stream has no room for the last piece before the pause.
+#[test]
+fn what_a_script_flushes_arrives_before_the_script_goes_on() {
+    let site = site();
+    let pipe = site.fifo("pipe");
+    site.write("flushed", pattern(1, 100_000));
+    site.write(
+        "flush.php",
+        "<?php readfile('flushed'); flush(); file_get_contents('pipe'); echo 'end';",
+    );
+    let server = serve(&site);
+    let mut client = Http3::connect_narrow(server.tls_addr().unwrap(), "localhost", 16 * 1024);
+    for _ in 0..3 {
+        let asked =
+            client.try_ask_with_pause(&Request::get("/flush.php"), 100_000, || pipe.release());
+        let body = asked.unwrap().expect(200).to_vec();
+        assert!(body == [pattern(1, 100_000), b"end".to_vec()].concat());
+    }
+}
+
 /// While a client takes nothing, its response has filled all windows, and GOAWAY has to wait.
 #[test]
 fn large_responses_outlive_the_stop_and_the_upgrade() {
