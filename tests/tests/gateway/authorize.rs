@@ -170,3 +170,34 @@ fn fields_of_an_authority_are_never_those_of_a_client() {
     assert!(!got.contains("remote-user"), "{got}");
     assert!(authority.seen().is_empty());
 }
+
+/// A servlet container reads a path without its parameters, so the service is asked about that, too.
+#[test]
+fn parameters_in_a_path_get_past_no_service() {
+    let (site, app) = (Site::new(), echo());
+    let authority = Responder::start(|peer| {
+        loop {
+            let question = peer.request()?.to_lowercase();
+            let field = question.lines().find_map(|line| line.strip_prefix("x-original-uri: "))?;
+            let status = if field.starts_with("/manager") { "403 No" } else { "200 Yes" };
+            peer.say(format!("HTTP/1.1 {status}\r\nContent-Length: 0\r\n\r\n"))?;
+        }
+    });
+    let question = format!("authorize = {{ url = '{}/verify' }}", authority.url());
+    for route in ["[[site.route]]\n", "[[site.route]]\nprefix = '/manager'\n"] {
+        let passed_on = format!("[[site.route]]\nproxy = '{}'\n", app.url());
+        let server = serve(&site, &format!("{route}{question}\n{passed_on}"));
+        for (target, status) in [
+            ("/manager/s.txt", 403),
+            ("/;/manager/s.txt", 403),
+            ("/manager;a=b/s.txt?x=y", 403),
+            ("/%3b/manager", 403),
+            ("/x/..;/manager", 403),
+            ("/..;/manager", 400),
+            ("/public;a=b/s.txt", 200),
+            ("/public/manager;/s", 200),
+        ] {
+            assert_eq!(server.get(target).status(), status, "{route}{target}");
+        }
+    }
+}

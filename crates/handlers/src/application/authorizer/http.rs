@@ -3,10 +3,9 @@
 use ::http::header::CONTENT_TYPE;
 use ::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use bytes::Bytes;
-use percent_encoding::percent_encode;
 use sendoff_config::HttpAuthorizer;
 use sendoff_http1::client::claim;
-use sendoff_message::request::{CONDITIONS, NOT_IN_PATH, Request};
+use sendoff_message::request::{CONDITIONS, Request};
 use sendoff_message::response::CgiHead;
 
 use crate::application::authorizer::{Begun, Grant};
@@ -46,11 +45,7 @@ fn question(request: &Request, target: &str) -> Result<Request, ApplicationFailu
     asked.restart().map_err(|bad_path| bad(bad_path.0))?;
     // The service decides about the path that the rules see. In the client's spelling it could look
     // like another one: `/%61dmin`, `//admin`, `/x/../admin`.
-    let path = percent_encode(&asked.path, NOT_IN_PATH).to_string();
-    let uri = match &asked.query {
-        Some(query) => [path.as_bytes(), b"?", query].concat(),
-        None => path.into_bytes(),
-    };
+    let uri = super::uri(&asked.path, &asked);
     let host = request.host.as_deref().unwrap_or_default();
     let url = [request.scheme.as_str().as_bytes(), b"://", host, &uri].concat();
     for name in CONDITIONS.into_iter().chain([CONTENT_TYPE]) {

@@ -9,10 +9,12 @@ mod http;
 
 use ::http::{HeaderName, HeaderValue, StatusCode};
 use bytes::Bytes;
+use percent_encoding::percent_encode;
 use sendoff_config::Authorizer;
 use sendoff_delivery::segment::Segment;
 use sendoff_exchange::sink::Sink;
 use sendoff_message::Cut;
+use sendoff_message::request::{BadPath, NOT_IN_PATH, Request};
 use sendoff_message::response::{CgiHead, ResponseEnd};
 use sendoff_report::limits::Limit;
 use sendoff_upstream::inbox::Event;
@@ -93,9 +95,44 @@ impl Begun {
     }
 }
 
-/// Asks an authorizer about a request. Returns the authorizer's address, for the log, and its
-/// verdict.
+/// Asks an authorizer about a request, also as a servlet container could read it. Returns the
+/// authorizer's address, for the log, and its verdict: access, or the first refusal.
 pub(crate) async fn ask(context: &Context<'_>, authorizer: &Authorizer) -> (String, Verdict) {
+    let (who, verdict) = ask_about(context, authorizer).await;
+    if !matches!(verdict, Verdict::Granted(_)) {
+        return (who, verdict);
+    }
+    let Ok(read) = readings(context.request) else {
+        return (who, Verdict::Failed(StatusCode::BAD_REQUEST));
+    };
+    for request in &read {
+        let context = Context { request, ..*context };
+        let (who, verdict) = ask_about(&context, authorizer).await;
+        if !matches!(verdict, Verdict::Granted(_)) {
+            return (who, verdict);
+        }
+    }
+    (who, verdict)
+}
+
+/// The client's request with the paths that remain without parameters (`/manager;x`).
+fn readings(request: &Request) -> Result<Vec<Request>, BadPath> {
+    let mut sent = request.without_body();
+    sent.restart()?;
+    let read = sent.read_without_parameters(false)?.into_iter();
+    Ok(read.map(|path| Request { uri: uri(&path, &sent), path, ..sent.clone() }).collect())
+}
+
+/// A decoded path, encoded again, with the query of the request.
+fn uri(path: &[u8], request: &Request) -> Bytes {
+    let path = percent_encode(path, NOT_IN_PATH).to_string();
+    match &request.query {
+        Some(query) => [path.as_bytes(), b"?", query].concat().into(),
+        None => path.into(),
+    }
+}
+
+async fn ask_about(context: &Context<'_>, authorizer: &Authorizer) -> (String, Verdict) {
     let Context { services, site, request, .. } = *context;
     let of_site = &services.config.sites[site.number];
     let (who, limit) = match authorizer {
