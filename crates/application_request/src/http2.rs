@@ -117,7 +117,11 @@ mod tests {
     fn proxy() -> Proxy {
         Proxy {
             address: ProxyAddress::Tcp("app.test:8080".to_owned()),
-            protocol: GatewayProtocol::Http2 { host: ProxyHost::Client, tls: None },
+            protocol: GatewayProtocol::Http2 {
+                host: ProxyHost::Client,
+                tls: None,
+                grpc_web: false,
+            },
             forwarded: ForwardedFields::Off,
             proxy_protocol: false,
             timeouts: ProxyTimeouts::default(),

@@ -91,7 +91,7 @@ pub fn message(
         GatewayProtocol::Http { host, upgrade, .. } => {
             http1::head(about, proxy, host, *upgrade && may_switch)?
         }
-        GatewayProtocol::Http2 { host, tls } => {
+        GatewayProtocol::Http2 { host, tls, .. } => {
             let head = http2::head(about, proxy, host, tls.is_some())?;
             let message = Http2Request::new(head, request.body.clone(), http2::trailers(request));
             return Ok(GatewayMessage::Http2(Rc::new(message)));

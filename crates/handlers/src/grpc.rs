@@ -4,13 +4,24 @@ use bytes::Bytes;
 use http::StatusCode;
 use http::header::CONTENT_TYPE;
 use percent_encoding::{AsciiSet, CONTROLS, percent_encode};
+use sendoff_config::GatewayProtocol;
 use sendoff_exchange::sink::{Sink, respond};
+use sendoff_grpc_web::WebCall;
 use sendoff_message::Cut;
 use sendoff_message::request::Request;
 use sendoff_message::response::{ResponseHead, append_fields};
+use sendoff_upstream_gateway::Gateway;
 
 /// Bytes that `grpc-message` encodes.
 const NOT_IN_MESSAGE: &AsciiSet = &CONTROLS.add(b'%');
+
+/// The call of gRPC-Web that a request makes to an application for which it becomes one of gRPC.
+pub(crate) fn web_call(gateway: &Gateway, request: &Request) -> Option<WebCall> {
+    let GatewayProtocol::Http2 { grpc_web: true, .. } = gateway.proxy().protocol else {
+        return None;
+    };
+    WebCall::of(request)
+}
 
 /// True for a request of gRPC: its media type is `application/grpc`, perhaps with the format of the
 /// messages (`+proto`). gRPC-Web is another protocol.

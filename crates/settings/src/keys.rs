@@ -636,6 +636,9 @@ section! {
     /// With HTTP/1.1, lets clients change to another protocol, such as WebSocket.
     upgrade: bool = true,
         example "false";
+    /// With HTTP/2, passes calls of gRPC-Web on as calls of gRPC (gateway.md).
+    grpc_web: bool = false,
+        example "true";
     /// With HTTP/1.1, accepts response heads whose lines end with LF alone, as some old applications
     /// send them.
     bare_line_feeds: bool = false,

@@ -325,6 +325,64 @@ fn requests_that_may_have_been_processed_are_not_repeated() {
     assert_eq!((get.status(), &*get.text()), (200, "done"));
 }
 
+/// Answers a call of gRPC with two messages that say what has come.
+async fn two_messages(
+    mut request: http::Request<RecvStream>,
+    mut respond: h2::server::SendResponse<Bytes>,
+) -> Option<()> {
+    let fields = request.headers();
+    let field = |name: &str| fields.get(name).map_or("-", |value| value.to_str().unwrap());
+    let head_of_call = format!("{} {};", field("content-type"), field("te"));
+    let (call, _) = body(request.body_mut()).await?;
+    let mut stream = respond.send_response(head(&[("content-type", GRPC)]), false).ok()?;
+    for message in [head_of_call.as_bytes(), &call] {
+        send(&mut stream, Bytes::copy_from_slice(message)).await?;
+    }
+    stream.send_trailers(map(&[("grpc-status", "5"), ("grpc-message", "no%20such")])).ok()
+}
+
+#[test]
+fn calls_of_grpc_web_become_calls_of_grpc() {
+    let (site, app) = (Site::new(), Http2App::start(two_messages));
+    let server = pass_on(&site, &app.url(), ", grpc_web = true");
+    let trailers = b"\x80\0\0\0\x29grpc-status: 5\r\ngrpc-message: no%20such\r\n";
+    let expected = [b"application/grpc+proto trailers;\0call", &trailers[..]].concat();
+    for form in ["application/grpc-web+proto", "application/grpc-web-text+proto"] {
+        let is_text = form.contains("text");
+        let sent = if is_text { "AGNhbGw=" } else { "\0call" };
+        let request = Request::post("/service/method", form, sent);
+        for response in [server.ask(&request), server.http2().ask(&request)] {
+            assert_eq!((response.status(), response.header("content-type")), (200, Some(form)));
+            assert_eq!((response.header("grpc-status"), response.trailers.len()), (None, 0));
+            let got = match is_text {
+                true => unpadded(&response.body).concat(),
+                false => response.body.clone(),
+            };
+            assert_eq!(got.escape_ascii().to_string(), expected.escape_ascii().to_string());
+        }
+    }
+    // Messages that fill a temporary file.
+    let large = vec![b'A'; 1 << 20];
+    let text = Request::post("/a", "application/grpc-web-text", large);
+    assert!(server.ask(&text).body.len() > 1 << 20);
+    let broken = Request::post("/a", "application/grpc-web-text", "no base64!");
+    assert_eq!(server.ask(&broken).status(), 400);
+    // Another request, and applications that speak it themselves.
+    let plain = server.ask(&Request::post("/a", "text/plain", "x"));
+    assert_eq!((plain.text(), plain.header("content-type")), ("text/plain -;x".into(), Some(GRPC)));
+    let untouched = pass_on(&site, &app.url(), "");
+    let response = untouched.ask(&Request::post("/a", "application/grpc-web", "x"));
+    assert_eq!(response.text(), "application/grpc-web -;x");
+}
+
+/// The bytes of texts in base64, each with its padding.
+fn unpadded(text: &[u8]) -> Vec<Vec<u8>> {
+    let groups = text.chunks(4);
+    groups
+        .map(|group| base64::Engine::decode(&base64::prelude::BASE64_STANDARD, group).unwrap())
+        .collect()
+}
+
 /// A client of gRPC gets a status of gRPC when the server itself answers.
 #[test]
 fn calls_that_fail_in_the_server_end_with_a_status_of_grpc() {

@@ -109,7 +109,9 @@ impl Routes<'_, '_> {
         let tls = self.context.upstream_tls(&keys, is_tls);
         let host = (&section.host.value).into();
         let protocol = match server.scheme {
-            ProxyScheme::H2 | ProxyScheme::H2s => GatewayProtocol::Http2 { host, tls },
+            ProxyScheme::H2 | ProxyScheme::H2s => {
+                GatewayProtocol::Http2 { host, tls, grpc_web: false }
+            }
             _ => GatewayProtocol::Http { host, tls, upgrade: false, bare_line_feeds: false },
         };
         let timeout = section.timeout.value.0;

@@ -9,6 +9,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use sendoff_application_request::public_urls::make_public;
 use sendoff_exchange::sink::{Sink, unless_gone};
+use sendoff_grpc_web::WebResponse;
 use sendoff_message::Cut;
 use sendoff_message::request::Request;
 use sendoff_message::response::{CgiHead, ResponseHead};
@@ -27,6 +28,7 @@ use crate::application::retry::{is_repeatable, log_retry};
 use crate::application::script::Call;
 use crate::context::Context;
 use crate::error::Outcome;
+use crate::grpc;
 use ::http::{Method, StatusCode, Version};
 
 /// The application to which a route passes a request, and the matched prefix.
@@ -48,6 +50,26 @@ pub(crate) async fn respond(
     sink: &mut dyn Sink,
 ) -> Result<Outcome, Cut> {
     let gateway = &context.services.gateways[context.site.number][passed.application];
+    let Some(web) = grpc::web_call(gateway, context.request) else {
+        return answer(context, gateway, passed, sink).await;
+    };
+    let Ok(request) = web.as_grpc(context.request) else {
+        let why = "a call of gRPC-Web whose body is no text in base64, or too large";
+        let failure = ApplicationFailure::new(StatusCode::BAD_REQUEST, why);
+        return Call::new(*context).fail(failure, false, sink).await;
+    };
+    let context = Context { request: &request, ..*context };
+    let mut sink = WebResponse::new(sink, web);
+    // On the heap, because few requests are such calls.
+    Box::pin(answer(&context, gateway, passed, &mut sink)).await
+}
+
+async fn answer(
+    context: &Context<'_>,
+    gateway: &Arc<Gateway>,
+    passed: Passed,
+    sink: &mut dyn Sink,
+) -> Result<Outcome, Cut> {
     let call = Call::new(*context);
     let failure = match message(context, gateway, passed, sink) {
         Ok(message) => match ask(&call, gateway, &message, sink).await? {

@@ -1,0 +1,181 @@
+use std::os::fd::AsFd;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use http::header::{CONTENT_TYPE, TE};
+use http::{HeaderMap, HeaderValue, Method};
+use rustix::io::Errno;
+use sendoff_message::request::{Body, Request};
+
+/// The media type of gRPC, without the format of the messages.
+pub(crate) const GRPC: &[u8] = b"application/grpc";
+
+/// Its form for browsers.
+const WEB: &[u8] = b"-web";
+
+/// What follows if the body is in base64.
+const TEXT: &[u8] = b"-text";
+
+/// The most bytes of a body in base64: one of the largest messages that gRPC takes by default.
+const MAX_TEXT: u64 = 6 << 20;
+
+/// A call of gRPC-Web.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct WebCall {
+    /// Both bodies are in base64.
+    is_text: bool,
+}
+
+/// A body that is not in base64, or too large to be decoded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Unreadable;
+
+impl WebCall {
+    /// The call that a request makes; `None`: it is none of gRPC-Web.
+    #[must_use]
+    pub fn of(request: &Request) -> Option<Self> {
+        if request.method != Method::POST {
+            return None;
+        }
+        let rest = rest_of_type(&request.headers)?;
+        let (is_text, format) = match rest.strip_prefix(TEXT) {
+            Some(format) => (true, format),
+            None => (false, rest),
+        };
+        matches!(format.first(), None | Some(b'+' | b';')).then_some(Self { is_text })
+    }
+
+    /// True if the request's body must be complete before it can be passed on.
+    #[must_use]
+    pub fn needs_whole_body(self) -> bool {
+        self.is_text
+    }
+
+    /// The request in the form of gRPC.
+    ///
+    /// # Errors
+    /// Its body cannot be decoded.
+    pub fn as_grpc(self, request: &Request) -> Result<Request, Unreadable> {
+        let mut call = request.clone();
+        let format = rest_of_type(&request.headers).unwrap_or_default();
+        let format = if self.is_text { &format[TEXT.len()..] } else { format };
+        let media_type = HeaderValue::from_bytes(&[GRPC, format].concat());
+        call.headers.insert(CONTENT_TYPE, media_type.map_err(|_| Unreadable)?);
+        call.headers.insert(TE, HeaderValue::from_static("trailers"));
+        if self.is_text {
+            call.body = Body::Memory(decode(&text(&request.body)?).ok_or(Unreadable)?.into());
+        }
+        Ok(call)
+    }
+
+    /// The media type of a response, from the one of gRPC; `None`: it is no response of gRPC.
+    pub(crate) fn media_type(self, of_grpc: &[u8]) -> Option<Vec<u8>> {
+        let format = of_grpc.strip_prefix(GRPC)?;
+        let is_grpc = matches!(format.first(), None | Some(b'+' | b';'));
+        let text = if self.is_text { TEXT } else { b"" };
+        is_grpc.then(|| [GRPC, WEB, text, format].concat())
+    }
+
+    pub(crate) fn is_text(self) -> bool {
+        self.is_text
+    }
+}
+
+/// What follows `application/grpc-web` in the media type of the body.
+fn rest_of_type(fields: &HeaderMap) -> Option<&[u8]> {
+    fields.get(CONTENT_TYPE)?.as_bytes().strip_prefix(GRPC)?.strip_prefix(WEB)
+}
+
+fn text(body: &Body) -> Result<Bytes, Unreadable> {
+    match body {
+        Body::Memory(bytes) => Ok(bytes.clone()),
+        Body::File { descriptor, len } if *len <= MAX_TEXT => {
+            let mut text = vec![0; usize::try_from(*len).map_err(|_| Unreadable)?];
+            let mut read = 0;
+            while read < text.len() {
+                match rustix::io::pread(descriptor.as_fd(), &mut text[read..], read as u64) {
+                    Ok(0) => return Err(Unreadable),
+                    Ok(n) => read += n,
+                    Err(Errno::INTR) => {}
+                    Err(_) => return Err(Unreadable),
+                }
+            }
+            Ok(text.into())
+        }
+        Body::File { .. } | Body::Stream(_) => Err(Unreadable),
+    }
+}
+
+/// The bytes of a text in base64, which may be several texts with their padding; `None`: it is none.
+fn decode(text: &[u8]) -> Option<Vec<u8>> {
+    let mut bytes = Vec::with_capacity(text.len() / 4 * 3);
+    let mut rest = text;
+    while !rest.is_empty() {
+        let padding = rest.iter().position(|&byte| byte == b'=').unwrap_or(rest.len());
+        let (one, other) = rest.split_at((padding + 1).next_multiple_of(4).min(rest.len()));
+        STANDARD.decode_vec(one, &mut bytes).ok()?;
+        rest = other;
+    }
+    Some(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use sendoff_message::request::sample::request;
+
+    use super::*;
+
+    fn call(media_type: &str, body: &str) -> Request {
+        let mut request = request(None);
+        request.method = Method::POST;
+        request.headers.insert(CONTENT_TYPE, media_type.parse().unwrap());
+        request.body = Body::Memory(Bytes::copy_from_slice(body.as_bytes()));
+        request
+    }
+
+    #[test]
+    fn a_call_is_known_by_its_media_type() {
+        for (media_type, is_text) in [
+            ("application/grpc-web", Some(false)),
+            ("application/grpc-web+proto", Some(false)),
+            ("application/grpc-web;charset=utf-8", Some(false)),
+            ("application/grpc-web-text", Some(true)),
+            ("application/grpc-web-text+proto", Some(true)),
+            ("application/grpc", None),
+            ("application/grpc+proto", None),
+            ("application/grpc-website", None),
+            ("text/plain", None),
+        ] {
+            let found = WebCall::of(&call(media_type, ""));
+            assert_eq!(found, is_text.map(|is_text| WebCall { is_text }), "{media_type}");
+        }
+        let mut get = call("application/grpc-web", "");
+        get.method = Method::GET;
+        assert_eq!(WebCall::of(&get), None);
+    }
+
+    #[test]
+    fn a_call_becomes_one_of_grpc() {
+        let text = "AAAAAAF4AAAAAAF5";
+        for (media_type, body, expected, bytes) in [
+            ("application/grpc-web+proto", "\0x", "application/grpc+proto", "\0x"),
+            ("application/grpc-web-text", text, "application/grpc", "\0\0\0\0\u{1}x\0\0\0\0\u{1}y"),
+            ("application/grpc-web-text+json", "eA==eXo=eg==", "application/grpc+json", "xyzz"),
+        ] {
+            let request = call(media_type, body);
+            let grpc = WebCall::of(&request).unwrap().as_grpc(&request).unwrap();
+            assert_eq!(
+                (&grpc.headers[CONTENT_TYPE], &grpc.headers[TE]),
+                (&HeaderValue::from_static(expected), &HeaderValue::from_static("trailers"))
+            );
+            let Body::Memory(got) = grpc.body else { panic!("it was in memory") };
+            assert_eq!(got, bytes.as_bytes());
+        }
+        for bad in ["x", "=", "eA==x", "e A=", "eA==\n"] {
+            let request = call("application/grpc-web-text", bad);
+            let refused = WebCall::of(&request).unwrap().as_grpc(&request);
+            assert_eq!(refused.unwrap_err(), Unreadable, "{bad}");
+        }
+    }
+}
