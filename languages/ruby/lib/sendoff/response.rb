@@ -156,19 +156,21 @@ module Sendoff
       end
     end
 
-    # For a body that is a part of a file: its path, the size that the file must have (nil: any),
-    # start and length (nil: up to the end of the file).
+    # For a body that is a part of a file: the open file or its path, the size that the file must
+    # have (nil: any), start and length (nil: up to the end of the file).
     def file_part
-      path = @body.to_path if @body.respond_to?(:to_path)
-      return range_part unless path
+      return range_part unless @body.respond_to?(:to_path)
 
-      start = position
-      [path, @length && (start + @length), start, nil]
+      file = OpenFile.behind(@body)
+      return open_part(file) if file
+
+      path = @body.to_path
+      path ? [path, @length, 0, nil] : range_part
     end
 
-    # The position of an open file, where `each` would start to read.
-    def position
-      @body.is_a?(::File) && !@body.closed? ? @body.pos : 0
+    def open_part(file)
+      start = OpenFile.position(file)
+      [file, @length && (start + @length), start, nil] if start
     end
 
     # Rack::Files answers a request for one range with an object that has no to_path.
@@ -182,10 +184,10 @@ module Sendoff
     end
 
     # nil: nothing has been written.
-    def send_file(path, size, start, length)
+    def send_file(source, size, start, length)
       # Also if an interrupt follows.
       @begun = true
-      sent = @connection.file(head, path, size, start, length)
+      sent = @connection.file(head, source, size, start, length)
       @begun = false unless sent
       sent
     end
