@@ -323,6 +323,20 @@ fn yielded_pieces_arrive_at_once() {
     assert_eq!(client.chunk(), b"");
 }
 
+/// As Puma sends it: a stream of events has begun before there is an event.
+#[test]
+fn the_head_of_a_stream_does_not_wait_for_its_first_piece() {
+    let (site, _application, server) = started(&[]);
+    let go = site.fifo("go");
+    for page in ["/late", "/late-call", "/late-hijack"] {
+        let mut client = server.connect();
+        client.send(Request::get(page).bytes());
+        let head = client.head().unwrap();
+        go.release();
+        assert_eq!(client.body_of(head, "GET").unwrap().body, b"go", "{page}");
+    }
+}
+
 #[test]
 fn the_body_of_a_client_that_has_gone_is_closed() {
     let (site, _application, server) = started(&[]);

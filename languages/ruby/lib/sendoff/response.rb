@@ -74,7 +74,7 @@ module Sendoff
       read_headers
       if switches? then switch
       elsif @bodyless then send_head
-      elsif @hijack then send_head && Body.send_hijacked(@connection, @hijack, @env['rack.input'])
+      elsif @hijack then send_head_first && Body.send_hijacked(@connection, @hijack, @env['rack.input'])
       else send_body
       end
     end
@@ -138,6 +138,11 @@ module Sendoff
       @connection.head(head)
     end
 
+    # Sends the head of a stream at once, as Puma does: the first piece may come much later.
+    def send_head_first
+      send_head && @connection.flush
+    end
+
     def head
       REASONS[@status] + @lines
     end
@@ -150,9 +155,9 @@ module Sendoff
       elsif @body.respond_to?(:to_ary) && (pieces = @body.to_ary).is_a?(Array)
         send_array(pieces)
       elsif @body.respond_to?(:each)
-        send_head && Body.send_each(@connection, @body, @length.nil?)
+        (@length ? send_head : send_head_first) && Body.send_each(@connection, @body, @length.nil?)
       else
-        send_head && Body.send_stream(@connection, @body, @env['rack.input'])
+        send_head_first && Body.send_stream(@connection, @body, @env['rack.input'])
       end
     end
 
