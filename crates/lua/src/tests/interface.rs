@@ -190,6 +190,35 @@ fn json_goes_both_ways() {
             "{text}"
         );
     }
+    for (table, text) in [
+        ("{}", "{}"),
+        ("{ 1, 2 }", "[1,2]"),
+        ("{ 1, nil, 3 }", "[1,null,3]"),
+        ("{ [1] = 1, [3] = 3 }", "[1,null,3]"),
+        ("{ [4] = 4, [1] = 1 }", "[1,null,null,4]"),
+        ("{ [2] = 2 }", r#"{"2":2}"#),
+        ("{ 1, sendoff.json.null, 3 }", "[1,null,3]"),
+    ] {
+        assert_eq!(sandbox.value(&format!("sendoff.json.encode({table})")), text, "{table}");
+    }
+    // The order of an object's members is not fixed.
+    for (table, members) in [
+        ("{ 1, 2, a = 3 }", &[r#""1":1"#, r#""2":2"#, r#""a":3"#][..]),
+        ("{ 1, [-1] = 2 }", &[r#""1":1"#, r#""-1":2"#]),
+        ("{ 1, [5] = 2 }", &[r#""1":1"#, r#""5":2"#]),
+        ("{ 1, [1000000000] = 2 }", &[r#""1":1"#, r#""1000000000":2"#]),
+        ("{ 1, [math.maxinteger] = 2 }", &[r#""1":1"#, r#""9223372036854775807":2"#]),
+    ] {
+        let object = sandbox.value(&format!("sendoff.json.encode({table})"));
+        let inner = object.strip_prefix('{').and_then(|rest| rest.strip_suffix('}')).unwrap();
+        let mut found: Vec<_> = inner.split(',').collect();
+        found.sort_unstable();
+        let mut members = members.to_vec();
+        members.sort_unstable();
+        assert_eq!(found, members, "{table}");
+    }
+    let why = sandbox.failure("sendoff.json.encode({ 1, [1.5] = 2 })");
+    assert!(why.contains("a number cannot be a key"), "{why}");
     assert!(sandbox.failure("sendoff.json.encode(print)").contains("a function has no JSON form"));
     let deep = sandbox.failure("sendoff.json.decode(('['):rep(100000))");
     assert!(deep.contains("recursion limit"), "{deep}");
