@@ -413,11 +413,20 @@ fn is_out_of_memory(error: &Error) -> bool {
 /// An error as a catching script receives it: the message, preceded by the place, as with Lua's own
 /// functions.
 fn caught(error: &Error) -> String {
+    if let Error::CallbackError { cause, .. } = error
+        && matches!(**cause, Error::CallbackError { .. })
+    {
+        return caught(cause);
+    }
     let message = message_of(error);
-    let message = message.split("\nstack traceback:").next().unwrap_or_default();
-    match caller_in(error).filter(|place| !message.starts_with(place)) {
+    // What Lua code throws within a function that is not written in Lua comes with a traceback. Its
+    // place is part of it, unless the script has left the place out (`error(text, 0)`).
+    if let Some((thrown, _)) = message.rsplit_once("\nstack traceback:") {
+        return thrown.to_owned();
+    }
+    match caller_in(error) {
         Some(place) => format!("{place}: {message}"),
-        None => message.to_owned(),
+        None => message,
     }
 }
 

@@ -266,6 +266,36 @@ fn the_place_of_an_answer_is_noted_if_it_is_explained() {
 }
 
 #[test]
+fn a_thrown_error_keeps_its_text() {
+    let sandbox = Sandbox::new();
+    for (call, text) in [
+        ("('a'):gsub('a', function() error('text', 0) end)", "text"),
+        ("('a'):gsub('a', function() error('text') end)", "/scripts/test.lua:1: text"),
+        (
+            "('a'):gsub('a', function() ('b'):gsub('b', function() error('text', 0) end) end)",
+            "text",
+        ),
+        (
+            "('a'):gsub('a', setmetatable({}, { __index = function() error('text', 0) end }))",
+            "text",
+        ),
+        (
+            "('a'):gsub('a', function()\nsendoff.json.encode(print) end)",
+            "/scripts/test.lua:2: json: a function has no JSON form",
+        ),
+        ("table.sort({ 2, 1 }, function() error('text', 0) end)", "text"),
+        ("error('a\\nstack traceback: b', 0)", "a\nstack traceback: b"),
+        (
+            "('a'):gsub('a', function() error('a\\nstack traceback: b', 0) end)",
+            "a\nstack traceback: b",
+        ),
+    ] {
+        let script = format!("(function() return select(2, pcall(function() {call} end)) end)()");
+        assert_eq!(sandbox.value(&script), text, "{call}");
+    }
+}
+
+#[test]
 fn errors_that_are_caught_are_strings() {
     let sandbox = Sandbox::new();
     let caught = |call: &str| {
