@@ -98,7 +98,8 @@ impl<'de> Visitor<'de> for Seed<'_> {
     }
 }
 
-/// Writes a value as JSON. A table with a first element is an array, any other an object.
+/// Writes a value as JSON. A table is an array or an object ([`array_length`]) and keeps all of its
+/// elements either way.
 pub(crate) fn encode(lua: &Lua, budget: &Budget, value: &Value) -> Result<LuaString> {
     let mut out = Vec::new();
     write(budget, &mut out, value, 0)?;
@@ -122,22 +123,53 @@ fn write(budget: &Budget, out: &mut Vec<u8>, value: &Value, depth: u32) -> Resul
         Value::Table(_) if depth == MAX_DEPTH => {
             return Err(Error::runtime("json: tables lie too deep within one another"));
         }
-        Value::Table(table) if !table.raw_get::<Value>(1)?.is_nil() => {
-            out.push(b'[');
-            for number in 1..=table.raw_len() {
-                if number > 1 {
-                    out.push(b',');
-                }
-                write(budget, out, &table.raw_get(number)?, depth + 1)?;
-            }
-            out.push(b']');
-        }
-        Value::Table(table) => write_object(budget, out, table, depth)?,
+        Value::Table(table) => match array_length(budget, table)? {
+            Some(length) => write_array(budget, out, table, length, depth)?,
+            None => write_object(budget, out, table, depth)?,
+        },
         other => {
             let kind = other.type_name();
             return Err(Error::runtime(format!("json: a {kind} has no JSON form")));
         }
     }
+    Ok(())
+}
+
+/// The length of a table that is an array: it has a first element, all keys are positive integers,
+/// and at most half of the places are holes. A few holes come from missing values (`{1, nil, 3}`);
+/// with more, the keys are numbers such as ids.
+fn array_length(budget: &Budget, table: &Table) -> Result<Option<i64>> {
+    if table.raw_get::<Value>(1)?.is_nil() {
+        return Ok(None);
+    }
+    let (mut elements, mut length, mut is_array) = (0_i64, 0, true);
+    table.for_each(|key: Value, _: Value| {
+        budget.charge(1)?;
+        elements += 1;
+        match key {
+            Value::Integer(key) if key > 0 => length = length.max(key),
+            _ => is_array = false,
+        }
+        Ok(())
+    })?;
+    Ok((is_array && length - elements <= elements).then_some(length))
+}
+
+fn write_array(
+    budget: &Budget,
+    out: &mut Vec<u8>,
+    table: &Table,
+    length: i64,
+    depth: u32,
+) -> Result<()> {
+    out.push(b'[');
+    for place in 1..=length {
+        if place > 1 {
+            out.push(b',');
+        }
+        write(budget, out, &table.raw_get(place)?, depth + 1)?;
+    }
+    out.push(b']');
     Ok(())
 }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use mlua::chunk::ChunkMode;
 use mlua::{Error, Function, Lua, LuaOptions, LuaString, MultiValue, Result, StdLib, Table, Value};
-use sendoff_lua_sys::{Check, Watched, coroutine_create, each_text, worked};
+use sendoff_lua_sys::{Check, Watched, coroutine_create, each_text, set_environment, worked};
 
 use crate::budget::{Budget, Limits};
 use crate::current::{Current, Functions, RunningScript};
@@ -413,11 +413,20 @@ fn is_out_of_memory(error: &Error) -> bool {
 /// An error as a catching script receives it: the message, preceded by the place, as with Lua's own
 /// functions.
 fn caught(error: &Error) -> String {
+    if let Error::CallbackError { cause, .. } = error
+        && matches!(**cause, Error::CallbackError { .. })
+    {
+        return caught(cause);
+    }
     let message = message_of(error);
-    let message = message.split("\nstack traceback:").next().unwrap_or_default();
-    match caller_in(error).filter(|place| !message.starts_with(place)) {
+    // What Lua code throws within a function that is not written in Lua comes with a traceback. Its
+    // place is part of it, unless the script has left the place out (`error(text, 0)`).
+    if let Some((thrown, _)) = message.rsplit_once("\nstack traceback:") {
+        return thrown.to_owned();
+    }
+    match caller_in(error) {
         Some(place) => format!("{place}: {message}"),
-        None => message.to_owned(),
+        None => message,
     }
 }
 
@@ -486,10 +495,12 @@ fn inner(lua: &Lua, current: &Rc<Current>, machine: &Rc<dyn Machine>) -> Result<
             return Ok((None, Some(format!("the text has more than {MAX_LOADED} bytes"))));
         }
         let name = name.unwrap_or_else(|| "=(load)".to_owned());
-        let text = [b"local _ENV = ...; return function(...) ", &*text, b"\nend"].concat();
-        let chunk = lua.load(text).set_mode(ChunkMode::Text).set_name(name);
+        let chunk = lua.load(&*text).set_mode(ChunkMode::Text).set_name(name);
         match chunk.into_function() {
-            Ok(outer) => Ok((Some(outer.call::<Function>(globals)?), None)),
+            Ok(chunk) => {
+                set_environment(lua, &chunk, globals)?;
+                Ok((Some(chunk), None))
+            }
             Err(error) if is_out_of_memory(&error) => Err(current.budget.out_of_memory()),
             Err(error) => Ok((None, Some(message_of(&error)))),
         }

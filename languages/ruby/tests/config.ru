@@ -3,6 +3,7 @@
 # The application for tests/tests/languages/ruby.rs. LINT wraps it in Rack::Lint, FOLDER holds its files.
 require 'English'
 require 'rack'
+require_relative 'opened'
 
 FOLDER = ENV.fetch('FOLDER')
 FILES = Rack::Files.new(FOLDER)
@@ -182,7 +183,12 @@ def page(env, path, rest)
     file = File.open("#{FOLDER}/seeked", 'rb').tap { |opened| opened.seek(rest.to_i) }
     left = [file.size - file.pos, 0].max.to_s
     [200, path == 'seeked' ? plain : plain.merge('Content-Length' => left), file]
+  when 'opened' then [200, plain, Opened.public_send(rest)]
   when 'wait' then [200, plain, Noted.new(['first ']) { |block| block.call(File.read("#{FOLDER}/go")) }]
+  when 'late' then [200, plain, Noted.new([]) { |block| block.call(File.read("#{FOLDER}/go")) }]
+  when 'late-call' then [200, plain, ->(stream) { stream.write(File.read("#{FOLDER}/go")) && stream.close }]
+  when 'late-hijack'
+    [200, plain.merge('rack.hijack' => ->(io) { io.write(File.read("#{FOLDER}/go")) && io.close }), Noted.new([])]
   when 'endless' then [200, plain, Noted.new([], 'endless') { |block| loop { block.call('x' * 10_000) } }]
   when 'events' then [200, plain, Noted.new([], 'events') { |block| loop { block.call("data: x\n\n") && sleep(0.02) } }]
   when 'finished'

@@ -8,6 +8,7 @@ mod http2;
 mod http2_attacks;
 mod http2_files;
 mod http2_floods;
+mod http2_paths;
 mod http2_random;
 mod http2_tools;
 mod http3;

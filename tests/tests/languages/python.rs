@@ -708,6 +708,29 @@ fn asgi_applications_share_an_event_loop() {
     assert!(status.success() && log.matches("Traceback").count() == 1, "{log}");
 }
 
+/// As uvicorn sends it: a stream of events has begun before there is an event.
+#[test]
+fn the_head_of_an_asgi_response_does_not_wait_for_the_body() {
+    let site = Site::new();
+    site.write_at(site.outside("coroutines.py"), COROUTINES_PY);
+    let python = Python::start_in(site, COROUTINES, &["--workers", "1", "--threads", "1"]);
+    let server = python.front(&[]);
+    let pipe = python.site.fifo("../pipe");
+    let answer = |method: &str, target: &str| {
+        let mut client = server.connect();
+        client.send(Request::new(method, target).bytes());
+        let head = client.head().unwrap();
+        pipe.release();
+        client.body_of(head, method).map(|response| response.body)
+    };
+    assert_eq!(answer("GET", "/late?body=late").unwrap(), b"late");
+    assert_eq!(answer("GET", "/late?body=").unwrap(), b"");
+    assert_eq!(answer("HEAD", "/late?body=late").unwrap(), b"");
+    assert!(answer("GET", "/late").is_err(), "a body without an end");
+    // A body that comes at once leaves together with its head.
+    assert_eq!(server.get("/hello").header("Content-Length"), Some("5"));
+}
+
 /// The client has its response, and its connection and the thread are free, while the application
 /// goes on working.
 #[test]

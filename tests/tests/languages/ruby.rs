@@ -1,6 +1,7 @@
 //! The Ruby gem: Rack applications behind the real front, compared with Puma.
 
 mod application;
+mod open_files;
 mod redmine;
 mod sites;
 mod sockets;
@@ -176,32 +177,6 @@ fn a_file_may_change_while_it_is_sent() {
     assert!(server.get("/files/large.bin").expect(200) == new);
 }
 
-/// `each` of an open file begins at its position; Puma sends the same bytes.
-#[test]
-fn an_open_file_is_sent_from_where_it_stands() {
-    let site = Site::new();
-    let content = pattern(4, 300_000);
-    site.write("seeked", &content);
-    let application = Application::start(&site, &test_application(), &[]);
-    let puma = Puma::start(&site, &test_application(), |_| {});
-    let server = front(&site, &application, &[]);
-    for page in ["seeked", "seeked-length"] {
-        for from in [0, 1, 100_000, 299_999, 300_000, 400_000] {
-            let target = format!("/{page}/{from}");
-            let ours = server.get(&target);
-            assert!(ours.expect(200) == &content[from.min(content.len())..], "{target}");
-            let theirs = match Client::connect(puma.addr()).try_ask(&Request::get(&target)) {
-                // Puma 6 announces the whole file.
-                Err(Broken::Cut(part)) if page == "seeked" => part.body,
-                theirs => theirs.unwrap().expect(200).to_vec(),
-            };
-            assert!(theirs == ours.body, "{target}");
-        }
-    }
-    let explained = server.explain("/seeked/100000", &[]).unwrap();
-    assert!(explained.contains("200000  file, sendfile"), "{explained}");
-}
-
 #[test]
 fn bodies_of_rack_3_and_chunked_ones() {
     let (_site, _application, server) = started(&[]);
@@ -346,6 +321,20 @@ fn yielded_pieces_arrive_at_once() {
     go.release();
     assert_eq!(client.chunk(), b"go");
     assert_eq!(client.chunk(), b"");
+}
+
+/// As Puma sends it: a stream of events has begun before there is an event.
+#[test]
+fn the_head_of_a_stream_does_not_wait_for_its_first_piece() {
+    let (site, _application, server) = started(&[]);
+    let go = site.fifo("go");
+    for page in ["/late", "/late-call", "/late-hijack"] {
+        let mut client = server.connect();
+        client.send(Request::get(page).bytes());
+        let head = client.head().unwrap();
+        go.release();
+        assert_eq!(client.body_of(head, "GET").unwrap().body, b"go", "{page}");
+    }
 }
 
 #[test]

@@ -190,6 +190,35 @@ fn json_goes_both_ways() {
             "{text}"
         );
     }
+    for (table, text) in [
+        ("{}", "{}"),
+        ("{ 1, 2 }", "[1,2]"),
+        ("{ 1, nil, 3 }", "[1,null,3]"),
+        ("{ [1] = 1, [3] = 3 }", "[1,null,3]"),
+        ("{ [4] = 4, [1] = 1 }", "[1,null,null,4]"),
+        ("{ [2] = 2 }", r#"{"2":2}"#),
+        ("{ 1, sendoff.json.null, 3 }", "[1,null,3]"),
+    ] {
+        assert_eq!(sandbox.value(&format!("sendoff.json.encode({table})")), text, "{table}");
+    }
+    // The order of an object's members is not fixed.
+    for (table, members) in [
+        ("{ 1, 2, a = 3 }", &[r#""1":1"#, r#""2":2"#, r#""a":3"#][..]),
+        ("{ 1, [-1] = 2 }", &[r#""1":1"#, r#""-1":2"#]),
+        ("{ 1, [5] = 2 }", &[r#""1":1"#, r#""5":2"#]),
+        ("{ 1, [1000000000] = 2 }", &[r#""1":1"#, r#""1000000000":2"#]),
+        ("{ 1, [math.maxinteger] = 2 }", &[r#""1":1"#, r#""9223372036854775807":2"#]),
+    ] {
+        let object = sandbox.value(&format!("sendoff.json.encode({table})"));
+        let inner = object.strip_prefix('{').and_then(|rest| rest.strip_suffix('}')).unwrap();
+        let mut found: Vec<_> = inner.split(',').collect();
+        found.sort_unstable();
+        let mut members = members.to_vec();
+        members.sort_unstable();
+        assert_eq!(found, members, "{table}");
+    }
+    let why = sandbox.failure("sendoff.json.encode({ 1, [1.5] = 2 })");
+    assert!(why.contains("a number cannot be a key"), "{why}");
     assert!(sandbox.failure("sendoff.json.encode(print)").contains("a function has no JSON form"));
     let deep = sandbox.failure("sendoff.json.decode(('['):rep(100000))");
     assert!(deep.contains("recursion limit"), "{deep}");
@@ -233,6 +262,36 @@ fn the_place_of_an_answer_is_noted_if_it_is_explained() {
             let (exchange, _) = sandbox.runtime.run(&sandbox.compile(source), exchange);
             assert_eq!(exchange.place.as_deref(), place.filter(|_| is_explained), "{source}");
         }
+    }
+}
+
+#[test]
+fn a_thrown_error_keeps_its_text() {
+    let sandbox = Sandbox::new();
+    for (call, text) in [
+        ("('a'):gsub('a', function() error('text', 0) end)", "text"),
+        ("('a'):gsub('a', function() error('text') end)", "/scripts/test.lua:1: text"),
+        (
+            "('a'):gsub('a', function() ('b'):gsub('b', function() error('text', 0) end) end)",
+            "text",
+        ),
+        (
+            "('a'):gsub('a', setmetatable({}, { __index = function() error('text', 0) end }))",
+            "text",
+        ),
+        (
+            "('a'):gsub('a', function()\nsendoff.json.encode(print) end)",
+            "/scripts/test.lua:2: json: a function has no JSON form",
+        ),
+        ("table.sort({ 2, 1 }, function() error('text', 0) end)", "text"),
+        ("error('a\\nstack traceback: b', 0)", "a\nstack traceback: b"),
+        (
+            "('a'):gsub('a', function() error('a\\nstack traceback: b', 0) end)",
+            "a\nstack traceback: b",
+        ),
+    ] {
+        let script = format!("(function() return select(2, pcall(function() {call} end)) end)()");
+        assert_eq!(sandbox.value(&script), text, "{call}");
     }
 }
 

@@ -80,6 +80,18 @@ fn finalizers_cannot_wait_for_another_request() {
 }
 
 #[test]
+fn a_loaded_text_is_a_chunk() {
+    let sandbox = Sandbox::new();
+    assert_eq!(sandbox.value("load('return 5', 'n', 't', 7)()"), "5");
+    assert_eq!(sandbox.value("load('y = 5 return _G == _ENV, y')()"), "true");
+    for text in ["return 5 end, function() return 6", "return 5 end or function()", "end"] {
+        let refused = format!("select(2, load('{text}', '=n'))");
+        assert!(sandbox.value(&refused).starts_with("n:1: "), "{text}");
+    }
+    assert_eq!(sandbox.value("select(2, load('if', '=n'))"), "n:1: unexpected symbol near <eof>");
+}
+
+#[test]
 fn bytecode_is_not_loaded() {
     let sandbox = Sandbox::new();
     assert_eq!(sandbox.value("load('\\27Lua')"), "nil");

@@ -437,36 +437,63 @@ static off_t offset_or_none(VALUE number)
 	return NIL_P(number) ? -1 : NUM2OFFT(number);
 }
 
+static VALUE run_file(VALUE pointer)
+{
+	file_call *file = (file_call *)pointer;
+
+	run(file_without_gvl, &file->call);
+	return Qnil;
+}
+
+static VALUE close_descriptor(VALUE pointer)
+{
+	const file_call *file = (const file_call *)pointer;
+
+	if (file->part.fd >= 0) {
+		close(file->part.fd);
+	}
+	return Qnil;
+}
+
 /*
- * file(block, path, size, start, length) -> :handed_over, :copied, :failed; nil if nothing was
- * written. `size` is the number of bytes that the file must have, or nil; without `length` the rest
- * of the file is sent.
+ * file(block, source, size, start, length) -> :handed_over, :copied, :failed; nil if nothing was
+ * written. `source` is a File or a path. `size` is the number of bytes that the file must have, or
+ * nil; without `length` the rest of the file is sent.
  */
-static VALUE connection_file(VALUE self, VALUE block, VALUE path, VALUE size, VALUE start,
+static VALUE connection_file(VALUE self, VALUE block, VALUE source, VALUE size, VALUE start,
 							 VALUE len)
 {
 	static const char *const names[] = {
 		[FILE_COPIED] = "copied", [FILE_HANDED_OVER] = "handed_over", [FILE_FAILED] = "failed"};
 	connection *connection = usable(self);
+	bool is_open = RB_TYPE_P(source, T_FILE);
 
 	if (!connection) {
 		return Qnil;
 	}
 	block = rb_str_cat_cstr(rb_str_dup(StringValue(block)), "\r\n");
-	path = rb_str_new_frozen(rb_get_path(path));
+	VALUE path = is_open ? Qnil : rb_str_new_frozen(rb_get_path(source));
 	file_call file = {
 		.call = {.connection = connection,
 				 .data = RSTRING_PTR(block),
 				 .len = (size_t)RSTRING_LEN(block)},
-		.part = {.path = StringValueCStr(path),
+		.part = {.fd = -1,
+				 .path = is_open ? NULL : StringValueCStr(path),
 				 .size = offset_or_none(size),
 				 .start = NUM2OFFT(start),
 				 .len = offset_or_none(len)},
 	};
-	ssize_t result = run(file_without_gvl, &file.call);
 
+	/* Another thread may close the application's descriptor. */
+	if (is_open && (file.part.fd = duplicate_descriptor(source)) < 0) {
+		return Qnil;
+	}
+	/* An interrupt is raised as an exception. */
+	rb_ensure(run_file, (VALUE)&file, close_descriptor, (VALUE)&file);
 	RB_GC_GUARD(block);
 	RB_GC_GUARD(path);
+	ssize_t result = file.call.result;
+
 	return result == FILE_REFUSED ? Qnil : ID2SYM(rb_intern(names[result]));
 }
 
@@ -618,6 +645,7 @@ RUBY_FUNC_EXPORTED void Init_native(void)
 	rb_define_singleton_method(module, "listen", native_listen, 2);
 	rb_define_singleton_method(module, "listener?", native_is_listener, 1);
 	rb_define_singleton_method(module, "end_with_parent", native_end_with_parent, 0);
+	rb_define_singleton_method(module, "converts_newlines?", native_converts_newlines, 1);
 	rb_define_singleton_method(class, "accept", connection_accept, 2);
 	rb_define_method(class, "next_request", connection_next_request, 0);
 	rb_define_method(class, "idle?", connection_is_idle, 0);

@@ -23,6 +23,9 @@ unless missing.empty?
         'Build it anew: cargo build --release --package sendoff-capi'
 end
 
+# Ruby 3.3 has it, and later ones hide the field that it reads.
+have_func('rb_io_mode', 'ruby/io.h')
+
 $CFLAGS += ' -std=gnu11 -D_GNU_SOURCE -fvisibility=hidden -Wall -Wextra -Wno-unused-parameter'
 # The system libraries that the library needs must follow it.
 $LOCAL_LIBS = "#{library} -lgcc_s -lpthread -ldl -lm"

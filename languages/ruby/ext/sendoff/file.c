@@ -7,6 +7,7 @@
 
 #include <fcntl.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -69,11 +70,39 @@ static void put_back(idle_sender *sender)
 	pthread_mutex_unlock(&lock);
 }
 
-/* True if the part lies in a file with this metadata. */
+/*
+ * True if the part lies in a file with this metadata. The contents of files in procfs and sysfs are
+ * made while they are read: such files have a wrong size, and no blocks. (For a body that names a
+ * file by its path the application is responsible.)
+ */
 static bool has(const struct stat *st, const file_part *part)
 {
-	return S_ISREG(st->st_mode) && (part->size < 0 || st->st_size == part->size) &&
-		   part->start >= 0 && part->start <= st->st_size && part->len <= st->st_size - part->start;
+	return S_ISREG(st->st_mode) && (part->fd < 0 || st->st_blocks > 0) &&
+		   (part->size < 0 || st->st_size == part->size) && part->start >= 0 &&
+		   part->start <= st->st_size && part->len <= st->st_size - part->start;
+}
+
+/*
+ * Opens the file for reading; -1 if that is impossible. An open file is opened anew, through its
+ * descriptor: it may have another name by now, or none, and a lease belongs to all descriptors of
+ * one open(2), so the application's own would keep a lease that has been given up.
+ */
+static int open_part(const file_part *part)
+{
+	/* O_NONBLOCK: open(2) of a FIFO would block. */
+	int flags = O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK;
+	char name[sizeof("/proc/self/fd/") + 3 * sizeof(int)];
+	struct stat st;
+
+	if (part->fd < 0) {
+		return open(part->path, flags);
+	}
+	/* To open a device may have an effect. */
+	if (fstat(part->fd, &st) != 0 || !S_ISREG(st.st_mode)) {
+		return -1;
+	}
+	snprintf(name, sizeof(name), "/proc/self/fd/%d", part->fd);
+	return open(name, flags);
 }
 
 file_result send_file(sendoff_worker *worker, const char *head, size_t head_len,
@@ -81,8 +110,7 @@ file_result send_file(sendoff_worker *worker, const char *head, size_t head_len,
 {
 	struct stat st;
 	file_result result = FILE_REFUSED;
-	/* O_NONBLOCK: open(2) of a FIFO would block. */
-	int fd = open(part->path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+	int fd = open_part(part);
 
 	if (fd < 0) {
 		return FILE_REFUSED;

@@ -48,6 +48,8 @@ void count_forks(void);
 
 /* The part of a file that a response contains. */
 typedef struct file_part {
+	/* The open file; -1: the file at `path`. */
+	int fd;
 	const char *path;
 	/* The size that the file must have; -1: any. */
 	off_t size;
@@ -62,5 +64,11 @@ typedef struct file_part {
  */
 file_result send_file(sendoff_worker *worker, const char *head, size_t head_len,
 					  const file_part *part);
+
+/* Sendoff.converts_newlines?(file) -> true if the file was opened in text mode */
+VALUE native_converts_newlines(VALUE self, VALUE file);
+
+/* A descriptor of the open file of a File object, for the caller to close; -1 if there is none. */
+int duplicate_descriptor(VALUE file);
 
 #endif

@@ -74,7 +74,7 @@ module Sendoff
       read_headers
       if switches? then switch
       elsif @bodyless then send_head
-      elsif @hijack then send_head && Body.send_hijacked(@connection, @hijack, @env['rack.input'])
+      elsif @hijack then send_head_first && Body.send_hijacked(@connection, @hijack, @env['rack.input'])
       else send_body
       end
     end
@@ -138,6 +138,11 @@ module Sendoff
       @connection.head(head)
     end
 
+    # Sends the head of a stream at once, as Puma does: the first piece may come much later.
+    def send_head_first
+      send_head && @connection.flush
+    end
+
     def head
       REASONS[@status] + @lines
     end
@@ -150,25 +155,27 @@ module Sendoff
       elsif @body.respond_to?(:to_ary) && (pieces = @body.to_ary).is_a?(Array)
         send_array(pieces)
       elsif @body.respond_to?(:each)
-        send_head && Body.send_each(@connection, @body, @length.nil?)
+        (@length ? send_head : send_head_first) && Body.send_each(@connection, @body, @length.nil?)
       else
-        send_head && Body.send_stream(@connection, @body, @env['rack.input'])
+        send_head_first && Body.send_stream(@connection, @body, @env['rack.input'])
       end
     end
 
-    # For a body that is a part of a file: its path, the size that the file must have (nil: any),
-    # start and length (nil: up to the end of the file).
+    # For a body that is a part of a file: the open file or its path, the size that the file must
+    # have (nil: any), start and length (nil: up to the end of the file).
     def file_part
-      path = @body.to_path if @body.respond_to?(:to_path)
-      return range_part unless path
+      return range_part unless @body.respond_to?(:to_path)
 
-      start = position
-      [path, @length && (start + @length), start, nil]
+      file = OpenFile.behind(@body)
+      return open_part(file) if file
+
+      path = @body.to_path
+      path ? [path, @length, 0, nil] : range_part
     end
 
-    # The position of an open file, where `each` would start to read.
-    def position
-      @body.is_a?(::File) && !@body.closed? ? @body.pos : 0
+    def open_part(file)
+      start = OpenFile.position(file)
+      [file, @length && (start + @length), start, nil] if start
     end
 
     # Rack::Files answers a request for one range with an object that has no to_path.
@@ -182,10 +189,10 @@ module Sendoff
     end
 
     # nil: nothing has been written.
-    def send_file(path, size, start, length)
+    def send_file(source, size, start, length)
       # Also if an interrupt follows.
       @begun = true
-      sent = @connection.file(head, path, size, start, length)
+      sent = @connection.file(head, source, size, start, length)
       @begun = false unless sent
       sent
     end

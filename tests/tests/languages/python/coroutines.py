@@ -17,7 +17,7 @@ async def application(scope, receive, send):
     if scope["type"] == "lifespan":
         await lifespan(scope, receive, send)
         return
-    query = {name: values[0] for name, values in parse_qs(scope["query_string"].decode()).items()}
+    query = {name: values[0] for name, values in parse_qs(scope["query_string"].decode(), True).items()}
     await globals()["on_" + scope["path"].strip("/")](scope, query, receive, send)
 
 
@@ -98,6 +98,19 @@ async def on_made(scope, query, receive, send):
     for at in range(0, n, piece):
         await body(send, data[at : at + piece], True)
     await body(send, b"")
+
+
+async def on_late(scope, query, receive, send):
+    """Has nothing to send for a while, then this body, or none."""
+    await start(send)
+    await asyncio.get_running_loop().run_in_executor(None, read_pipe)
+    if "body" in query:
+        await body(send, query["body"].encode())
+
+
+def read_pipe():
+    with open(os.path.join(FOLDER, "pipe"), "rb") as pipe:
+        assert pipe.read() == b"go"
 
 
 async def on_echo(scope, query, receive, send):
