@@ -609,6 +609,41 @@ fn routes_say_who_may_name_something() {
     }
 }
 
+/// A client for which no internal route is chosen gets the application's own body, which the page
+/// cache does not keep for others.
+#[test]
+fn a_body_that_stays_because_of_the_client_is_not_kept() {
+    let site = Site::new();
+    let app = Responder::start(|peer| {
+        loop {
+            let request = peer.request()?;
+            let body = if request.starts_with("GET /store/a ") { "led" } else { "own" };
+            peer.say(format!(
+                "HTTP/1.1 200 OK\r\nX-Accel-Redirect: /store/a\r\nContent-Length: 3\r\n\r\n{body}"
+            ))?;
+        }
+    });
+    let text = format!(
+        "listen = '127.0.0.1:0'\nthreads = 1\npage_cache_folder = 'pages'\n[[pool]]\nworkers = 'ondemand'\n\
+         [[site]]\nroot = 'root'\npage_cache = '10m'\n\
+         [[site.route]]\nprefix = '/store'\nheader = {{ X-Key = '^good$' }}\ninternal = true\nproxy = '{0}'\n\
+         [[site.route]]\nproxy = '{0}'\n",
+        app.url()
+    );
+    let config = site.write_at(site.outside("sendoff.toml"), text);
+    let server =
+        Server::try_run(&config, site.root(), 0).unwrap_or_else(|failed| panic!("{failed:#?}"));
+    for (target, keys) in [("/a", ["good", "bad"]), ("/b", ["bad", "good"])] {
+        for _ in 0..2 {
+            for key in keys {
+                let page = server.ask(&Request::get(target).header("X-Key", key));
+                assert_eq!(page.text(), if key == "good" { "led" } else { "own" }, "{target}");
+                assert_eq!(page.header("Cache-Status"), Some("sendoff; fwd=uri-miss"), "{target}");
+            }
+        }
+    }
+}
+
 #[test]
 fn a_response_that_was_led_elsewhere_is_explained() {
     let script = "<?php header('X-Accel-Limit-Rate: 1'); header('X-Accel-Buffering: no');

@@ -19,6 +19,7 @@ use sendoff_fastcgi::handover::Sockets;
 use sendoff_message::Cut;
 use sendoff_message::response::{CgiHead, ResponseHead};
 use sendoff_report::explain::Remark;
+use sendoff_site::decided_for::DecidedFor;
 use sendoff_site::naming::Naming;
 use sendoff_site::sendable::{Denied, Sendable};
 use sendoff_static_files::Entry;
@@ -154,6 +155,7 @@ impl Call<'_> {
     ) -> Result<Outcome, Cut> {
         let naming = Naming::new(self.context.site, self.context.request);
         let mut source = self.source(&exchange, &mut begun, &naming);
+        let decided_for = naming.decided_for();
         let requirements = naming.into_requirements();
         if source.is_ok() && !requirements.is_empty() {
             // On the heap, because few names are asked for a password.
@@ -169,14 +171,13 @@ impl Call<'_> {
         }
         match source {
             Ok(BodySource::Own(zero_copy)) => {
-                let body = self.begin_body(*begun, zero_copy, is_unbuffered, sink)?;
+                let body = self.begin_body(*begun, zero_copy, decided_for, is_unbuffered, sink)?;
                 relay::pass_body(&self.context, sink, exchange, body).await?;
                 Ok(Outcome::Sent)
             }
             Ok(BodySource::Named(named)) => {
                 exchange.drain();
-                let site = self.context.site;
-                let sink = &mut HeadFilter::new(sink, false, |head| site.note_named(head));
+                let sink = &mut HeadFilter::new(sink, false, |head| decided_for.limit(head));
                 Box::pin(self.send_named(begun.head, *named, sink)).await
             }
             Err(Unsendable::Named(Denied { status, why })) => {
@@ -259,11 +260,12 @@ impl Call<'_> {
     }
 
     /// Queues the head of the application's own response, and returns the state in which its body
-    /// begins.
+    /// begins. `decided_for`: the clients for whom it is decided that the head leads nowhere else.
     fn begin_body(
         &self,
         begun: ReceivedHead,
         zero_copy: Option<ZeroCopy>,
+        decided_for: DecidedFor,
         is_unbuffered: bool,
         sink: &mut dyn Sink,
     ) -> Result<RelayedBody, Cut> {
@@ -281,9 +283,11 @@ impl Call<'_> {
             // nginx does not keep such a response either.
             head.accel_expires = Some("0".into());
         }
-        if has_names {
-            self.context.site.note_named(&mut head);
-        }
+        let of_names = match has_names {
+            true => self.context.site.names_decided_for(),
+            false => DecidedFor::AllClients,
+        };
+        decided_for.and(of_names).limit(&mut head);
         head.fields.retain(|field| {
             let is_places = has_names && field.is(zero_copy::FIELD);
             !is_places && !is_for_front(field.name())
