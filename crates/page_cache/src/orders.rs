@@ -61,7 +61,7 @@ pub fn ordered(site: &str, request: &Request) -> Purge {
         || uri.ends_with(b".*")
         || texts(fields, "x-purge-method").iter().any(|text| text.eq_ignore_ascii_case("regex"));
     if url.is_none() && !is_expression {
-        return Purge::of(&host_name(request.host.as_deref().unwrap_or_default()), uri);
+        return Purge::of(site, &host_name(request.host.as_deref().unwrap_or_default()), uri);
     }
     let expression = url.unwrap_or_else(|| String::from_utf8_lossy(uri).into_owned());
     named.names.push(match literal(&expression) {
@@ -191,12 +191,10 @@ mod tests {
 
     #[test]
     fn addresses_are_purged_alone_or_by_an_expression() {
-        assert_eq!(order("PURGE", "/a%20b?c", &[]), Purge::page("a.test", b"/a%20b?c"));
-        assert_eq!(
-            order("PURGE", "/x", &[("x-purge-method", "exact")]),
-            Purge::page("a.test", b"/x")
-        );
-        assert_eq!(order("PURGE", "/x/*", &[]), Purge::of("a.test", b"/x/*"));
+        let page = |uri: &[u8]| Purge::page("site", "a.test", uri);
+        assert_eq!(order("PURGE", "/a%20b?c", &[]), page(b"/a%20b?c"));
+        assert_eq!(order("PURGE", "/x", &[("x-purge-method", "exact")]), page(b"/x"));
+        assert_eq!(order("PURGE", "/x/*", &[]), Purge::of("site", "a.test", b"/x/*"));
         let containing = |text: &str| vec![Named::Containing(text.as_bytes().to_vec())];
         let regex = ("x-purge-method", "regex");
         for (method, uri, fields, names) in [

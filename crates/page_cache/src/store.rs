@@ -307,28 +307,24 @@ impl PageCache {
     pub fn purge(&self, purge: &Purge) -> usize {
         let mut inner = self.lock();
         let heard = inner.tell(purge);
-        let gone = match purge {
-            Purge::Page(_) | Purge::Named(_) => {
-                let gone = inner.purge(purge);
-                drop(inner);
-                gone.iter().for_each(|gone| self.remove(gone));
-                gone.len()
-            }
-            Purge::Everything | Purge::Beneath(_) => {
-                inner.purges.note(purge.clone());
-                let all: Vec<_> = inner.pages.iter().flat_map(|(_, pages)| pages.clone()).collect();
-                // The lock is released here: event loops need the pages meanwhile.
-                drop(inner);
-                let concerned =
-                    all.into_iter().filter(|page| purge.concerns(&page.purge_subject()));
-                let take = |page: Arc<Page>| {
-                    self.lock().take(&page.key().hash(), |known| std::ptr::eq(known, &*page))
-                };
-                concerned.flat_map(take).inspect(|gone| self.remove(gone)).count()
-            }
+        let count = if purge.is_stale() || !purge.is_wide() {
+            let gone = inner.purge(purge);
+            drop(inner);
+            gone.iter().for_each(|gone| self.remove(gone));
+            gone.len()
+        } else {
+            inner.purges.note(purge.clone());
+            let all: Vec<_> = inner.pages.iter().flat_map(|(_, pages)| pages.clone()).collect();
+            // The lock is released here: event loops need the pages meanwhile.
+            drop(inner);
+            let concerned = all.into_iter().filter(|page| purge.concerns(&page.purge_subject()));
+            let take = |page: Arc<Page>| {
+                self.lock().take(&page.key().hash(), |known| std::ptr::eq(known, &*page))
+            };
+            concerned.flat_map(take).inspect(|gone| self.remove(gone)).count()
         };
         self.remove_soon(heard);
-        gone
+        count
     }
 
     /// Returns the page for a request and counts it as used now.
