@@ -91,7 +91,8 @@ fn a_soft_purge_leaves_the_old_page_until_there_is_a_new_one() {
     let kept = start(FROM_HERE);
     let [page] = keep(&kept, ["xkey:+a"]);
     let old = kept.get(&page).text();
-    assert_eq!(order(&kept, "PURGEKEYS", "/", &[("xkey-softpurge", "a")]).status(), 200);
+    let answer = order(&kept, "PURGEKEYS", "/", &[("xkey-softpurge", "a")]);
+    assert_eq!((answer.status(), &*answer.text()), (200, "purged: 1\n"));
     let stale = kept.get(&page);
     assert_eq!((stale.text(), status(&stale)), (old.clone(), "sendoff; hit; detail=stale; ttl=0"));
     wait::for_some("a new page", || Some(kept.get(&page)).filter(|new| new.text() != old));
