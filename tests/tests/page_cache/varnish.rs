@@ -48,6 +48,7 @@ fn pages_are_purged_by_their_tags() {
             ["X-Cache-Tags:+post-1,all", "X-Cache-Tags:+post-2,all"],
             ["BAN", "X-Cache-Tags", "(^|,)(post\\-1)(,|$)"],
         ),
+        (["Cache-Tags:+node:1+list", "Cache-Tags:+user:1"], ["BAN", "Cache-Tags", "node:."]),
     ] {
         let kept = start(FROM_HERE);
         let [one, other] = keep(&kept, tags);
@@ -77,6 +78,10 @@ fn pages_are_purged_by_their_addresses() {
         ("BAN", "/", vec![("X-Url", "^/blog/page\\.php$"), ("X-Host", ".*")], [false, true]),
         ("BAN", "/", vec![("X-Url", "\\.(php|css)$")], [true, true]),
         ("PURGE", "/", vec![("X-Magento-Tags-Pattern", ".*")], [true, true]),
+        // A dot is any character.
+        ("BAN", "/", vec![("X-Url", "^/blog.page.php$")], [false, true]),
+        ("BAN", "/", vec![("X-Url", "^http://example.test/page.php$")], [true, true]),
+        ("BAN", "/", vec![("X-Url", "bl%6Fg")], [false, true]),
     ] {
         keep("/page.php");
         keep("/blog/page.php");

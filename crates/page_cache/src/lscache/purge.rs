@@ -1,5 +1,6 @@
 //! The pages that `X-LiteSpeed-Purge` names.
 
+use memchr::memmem;
 use serde::{Deserialize, Serialize};
 use sha1::{Digest, Sha1};
 
@@ -39,6 +40,10 @@ pub(crate) enum Named {
     Beneath(PageAddress),
     /// The pages whose addresses contain this text.
     Containing(Vec<u8>),
+    /// The pages whose addresses contain all of these texts.
+    AddressWith(Vec<String>),
+    /// The pages with a tag that contains all of these texts.
+    TagWith(Vec<String>),
 }
 
 impl Named {
@@ -81,14 +86,17 @@ impl NamedPurge {
             PurgedAudience::Public => &[][..],
             PurgedAudience::Owner(_) => &labels.own_tags,
         };
+        let tags = || labels.tags.iter().chain(own);
         let names = |named: &Named| match named {
             Named::All => true,
-            Named::Tag(tag) => labels.tags.iter().chain(own).any(|known| known == tag),
+            Named::Tag(tag) => tags().any(|known| known == tag),
+            Named::TagWith(texts) => tags().any(|tag| contains(tag.as_bytes(), texts)),
             Named::Address(address) => *address == page.address,
             Named::Beneath(PageAddress { host, uri }) => {
                 *host == page.address.host && page.address.uri.starts_with(uri)
             }
             Named::Containing(text) => page.address.contains(text),
+            Named::AddressWith(texts) => contains(&page.address.uri, texts),
         };
         page.site == self.site.as_bytes() && is_of_audience && self.names.iter().any(names)
     }
@@ -108,7 +116,11 @@ impl NamedPurge {
         let (mut tags, mut addresses) = (Vec::new(), Vec::new());
         for named in &self.names {
             match named {
-                Named::All | Named::Beneath(_) | Named::Containing(_) => return Places::Everywhere,
+                Named::All
+                | Named::Beneath(_)
+                | Named::Containing(_)
+                | Named::AddressWith(_)
+                | Named::TagWith(_) => return Places::Everywhere,
                 Named::Tag(tag) => tags.push(tag_hash(self.site.as_bytes(), tag)),
                 Named::Address(address) => addresses.push(address.hash()),
             }
@@ -133,6 +145,11 @@ impl PurgeSubject {
 fn page_hash(site: &[u8], address: &PageAddress) -> Hash {
     let hash = Sha1::new().chain_update((site.len() as u64).to_le_bytes());
     hash.chain_update(site).chain_update(address.hash()).finalize().into()
+}
+
+/// True if a text contains all of these.
+fn contains(text: &[u8], parts: &[String]) -> bool {
+    parts.iter().all(|part| memmem::find(text, part.as_bytes()).is_some())
 }
 
 fn tag_hash(site: &[u8], tag: &str) -> Hash {
