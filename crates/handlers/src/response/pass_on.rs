@@ -30,6 +30,7 @@ use crate::application::bound;
 use crate::application::exchange::UpstreamExchange;
 use crate::application::relay::{self, RelayedBody};
 use crate::application::script::Call;
+use crate::context::Context;
 use crate::error::Outcome;
 use crate::lscache;
 use crate::response::companions::Companions;
@@ -171,6 +172,9 @@ impl Call<'_> {
         }
         match source {
             Ok(BodySource::Own(zero_copy)) => {
+                if !self.has_ordinary_zero_copy(&exchange) {
+                    begun.head.fields.retain(|field| !field.is(zero_copy::FIELD));
+                }
                 let body = self.begin_body(*begun, zero_copy, decided_for, is_unbuffered, sink)?;
                 relay::pass_body(&self.context, sink, exchange, body).await?;
                 Ok(Outcome::Sent)
@@ -229,14 +233,19 @@ impl Call<'_> {
         if let Some(value) = sendfile2::value(head).filter(|_| may_name) {
             return Ok(Named::Ranges(sendfile2::open(naming, value)?).into());
         }
-        let may_mix = match exchange {
-            // Our own workers hand files over by messages; for them `X-ZeroCopy` is an ordinary
-            // field, unless the operator enables it.
-            UpstreamExchange::Worker(_) => said.unwrap_or_else(|| sendable.is_set_up()),
-            UpstreamExchange::Application(_) | UpstreamExchange::Gateway(_) => may_name,
-        };
+        let may_mix = may_name && !self.has_ordinary_zero_copy(exchange);
         let zero_copy = may_mix.then(|| ZeroCopy::announced(head)).flatten().transpose();
         zero_copy.map(BodySource::Own).map_err(Unsendable::Announced)
+    }
+
+    /// True if `X-ZeroCopy` is an ordinary field: our own workers hand files over by messages, so
+    /// for them the operator must enable it.
+    fn has_ordinary_zero_copy(&self, exchange: &UpstreamExchange) -> bool {
+        let Context { site, request, effects, .. } = self.context;
+        matches!(exchange, UpstreamExchange::Worker(_))
+            && !request.is_internal_redirect
+            && effects.settings.name_files.is_none()
+            && !site.sendable.is_set_up()
     }
 
     /// Answers with the body that a head names. The application is free already.
@@ -288,10 +297,7 @@ impl Call<'_> {
             false => DecidedFor::AllClients,
         };
         decided_for.and(of_names).limit(&mut head);
-        head.fields.retain(|field| {
-            let is_places = has_names && field.is(zero_copy::FIELD);
-            !is_places && !is_for_front(field.name())
-        });
+        head.fields.retain(|field| !is_for_front(field.name()));
         sink.begin(head)?;
         let zero_copy = zero_copy.filter(|_| has_body);
         Ok(RelayedBody { rest, surplus: false, zero_copy, is_unbuffered })

@@ -28,6 +28,7 @@ use crate::context::Context;
 use crate::error::Outcome;
 use crate::head_rules;
 use crate::response::internal_redirect;
+use crate::response::named;
 use crate::response::requirements::{NotMet, check};
 
 const FIELD: &[u8] = b"x-reproxy-url";
@@ -281,9 +282,7 @@ fn merge(own: &ResponseHead, head: &mut ResponseHead) {
     head.is_incomplete |= other.is_incomplete;
     head.accel_expires = head.take("X-Accel-Expires");
     let is_of_the_bytes = |field: &Field| OF_THE_BYTES.iter().any(|name| field.is(name));
-    head.fields.retain(|field| {
-        !is_of_the_bytes(field) && !sendoff_fastcgi::channel::is_for_front(field.name())
-    });
+    head.fields.retain(|field| !is_of_the_bytes(field) && !named::is_for_server(field.name()));
     let has_type = head.has("Content-Type");
     head.fields.extend(
         other
