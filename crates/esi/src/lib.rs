@@ -12,11 +12,13 @@
 //! - [`template`]: the elements of a page
 //! - `parser`, `tag`: from bytes to elements
 //! - [`variables`]: `$(HTTP_COOKIE{name})` and the like
+//! - `address`: an address with values of variables, which stay in their parts
 //! - [`target`]: the address of a fragment, on the page's own host only
 //! - [`terms`]: the words in the head of a part that count for the whole page
 //! - [`head`]: the time for which clients may keep an assembled page
 #![forbid(unsafe_code)]
 
+mod address;
 pub mod body;
 pub mod head;
 mod parser;

@@ -1,20 +1,17 @@
 //! Variables in `<esi:vars>` and in the addresses of fragments.
 //!
-//! Their values are a client's words. In pages they are escaped as HTML, in addresses by percent
-//! signs, so that they neither become markup nor lead to another host.
+//! Their values are a client's words. In pages they are escaped as HTML, so that they do not become
+//! markup; in addresses they stay in their parts ([`address`](crate::address)).
 
 use std::ops::Range;
 
 use http::header::{ACCEPT_LANGUAGE, REFERER, USER_AGENT};
 use memchr::memmem;
-use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
+use percent_encoding::percent_encode;
 use sendoff_message::request::{Request, sent_cookie};
 
+use crate::address::{Address, Form, NOT_IN_PART};
 use crate::template::{MOST_ELEMENTS, Mistake, Node};
-
-/// The characters that are escaped in addresses: all that could end a part of one.
-const NOT_IN_PART: &AsciiSet =
-    &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
 /// Most variables of one address: each may be as long as the client's fields.
 const MOST_IN_ADDRESS: usize = 32;
@@ -105,7 +102,7 @@ impl Variable {
     #[must_use]
     pub fn as_html(&self, request: &Request) -> Vec<u8> {
         let mut html = Vec::new();
-        for byte in self.value(request) {
+        for &byte in self.value(request).unwrap_or(self.default.as_bytes()) {
             match byte {
                 b'&' => html.extend_from_slice(b"&amp;"),
                 b'<' => html.extend_from_slice(b"&lt;"),
@@ -120,22 +117,34 @@ impl Variable {
         html
     }
 
-    /// The value as a part of an address.
-    fn in_address(&self, request: &Request) -> String {
-        let value = self.value(request);
-        match self.subject {
-            // Valid in an address: the request's own is made of them.
-            Subject::Host | Subject::Query | Subject::Parameter(_) => {
-                let is_fine =
-                    |byte: &u8| byte.is_ascii_graphic() && !b"\"'<>\\^`{|}#".contains(byte);
-                let fine = value.into_iter().filter(is_fine);
-                fine.map(char::from).collect()
+    /// Appends the value to an address, or the default, which is text of the page.
+    ///
+    /// # Errors
+    /// The value would lead out of its part of the address.
+    fn append_to(&self, address: &mut Address, request: &Request) -> Result<(), String> {
+        let form = match self.subject {
+            Subject::Host => Form::Host,
+            Subject::Query => Form::Query,
+            Subject::Parameter(_) => Form::Escaped,
+            _ => Form::Plain,
+        };
+        match self.value(request) {
+            None if self.default.is_empty() => address.push_value(b"", form),
+            None if form == Form::Plain => {
+                let default = percent_encode(self.default.as_bytes(), NOT_IN_PART);
+                address.push_text(&default.to_string());
+                Ok(())
             }
-            _ => percent_encode(&value, NOT_IN_PART).to_string(),
+            None => {
+                address.push_text(&self.default);
+                Ok(())
+            }
+            Some(value) => address.push_value(value, form),
         }
     }
 
-    fn value(&self, request: &Request) -> Vec<u8> {
+    /// `None`: the value is empty, and the default stands in.
+    fn value<'r>(&self, request: &'r Request) -> Option<&'r [u8]> {
         let field = |name| request.headers.get(name).map_or(&b""[..], |value| value.as_bytes());
         let query = request.query.as_deref().unwrap_or_default();
         let value = match &self.subject {
@@ -149,7 +158,7 @@ impl Variable {
             Subject::Query => query,
             Subject::Parameter(name) => parameter(query, name).unwrap_or_default(),
         };
-        if value.is_empty() { self.default.clone().into_bytes() } else { value.to_vec() }
+        Some(value).filter(|value| !value.is_empty())
     }
 }
 
@@ -212,13 +221,18 @@ impl Text {
     }
 
     /// The address for this request.
-    #[must_use]
-    pub fn address(&self, request: &Request) -> String {
-        let piece = |piece: &Piece| match piece {
-            Piece::Plain(range) => self.source[range.clone()].to_owned(),
-            Piece::Variable(variable) => variable.in_address(request),
-        };
-        self.pieces.iter().map(piece).collect()
+    ///
+    /// # Errors
+    /// The value of a variable would lead out of its part of the address.
+    pub fn address(&self, request: &Request) -> Result<String, String> {
+        let mut address = Address::default();
+        for piece in &self.pieces {
+            match piece {
+                Piece::Plain(range) => address.push_text(&self.source[range.clone()]),
+                Piece::Variable(variable) => variable.append_to(&mut address, request)?,
+            }
+        }
+        address.finish()
     }
 }
 
@@ -316,17 +330,22 @@ mod tests {
 
     #[test]
     fn values_stay_within_their_part_of_an_address() {
-        let address = |text: &str| Text::parse(text).unwrap().address(&asked());
+        let address = |text: &str| Text::parse(text).unwrap().address(&asked()).ok();
         for (text, value) in [
-            ("/x", "/x"),
-            ("http://$(HTTP_HOST)/x", "http://a.test:81/x"),
-            ("/x?u=$(HTTP_COOKIE{other})&b=2", "/x?u=x%2Fy%3Fz&b=2"),
-            ("$(HTTP_REFERER)", "http%3A%2F%2Fevil%2Etest%2F"),
-            ("/x?$(QUERY_STRING)", "/x?a=1&b=%2F&c&d="),
-            ("/$(QUERY_STRING{b})$(QUERY_STRING{none}|z)", "/%2Fz"),
+            ("/x", Some("/x")),
+            ("http://$(HTTP_HOST)/x", Some("http://a.test:81/x")),
+            ("/x?u=$(HTTP_COOKIE{other})&b=2", Some("/x?u=x%2Fy%3Fz&b=2")),
+            ("$(HTTP_REFERER)", None),
+            ("/x?u=$(HTTP_REFERER)", Some("/x?u=http%3A%2F%2Fevil.test%2F")),
+            ("/x?$(QUERY_STRING)", Some("/x?a=1&b=%2F&c&d=%3C")),
+            ("/x?u=$(QUERY_STRING)", Some("/x?u=a%3D1%26b%3D%2F%26c%26d%3D%3C")),
+            ("/$(QUERY_STRING{a})$(QUERY_STRING{none}|'y/z?')", Some("/1y/z?")),
+            ("/$(HTTP_COOKIE{none}|'y z')", Some("/y%20z")),
+            ("/x$(QUERY_STRING{b})", None),
+            ("/$(HTTP_COOKIE{other})/x", None),
+            ("$(QUERY_STRING{none})/x", None),
         ] {
-            let value = value.replace("%2Etest", ".test");
-            assert_eq!(address(text), value, "{text}");
+            assert_eq!(address(text).as_deref(), value, "{text}");
         }
         assert!(Text::parse("/$(HTTP_HOST").is_err());
         assert!(Text::parse(&"$(HTTP_HOST)".repeat(MOST_IN_ADDRESS + 1)).is_err());

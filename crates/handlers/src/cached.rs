@@ -245,7 +245,7 @@ fn forget_changed(context: &Context<'_>, head: &ResponseHead) {
     let (cache, host) = (&context.services.page_cache, host_of(context.request));
     for field in &head.fields {
         if (field.is("location") || field.is("content-location"))
-            && let Some(purge) = Purge::of_location(&host, field.value())
+            && let Some(purge) = Purge::of_location(site_name(context), &host, field.value())
         {
             cache.purge(&purge);
         }
@@ -254,8 +254,13 @@ fn forget_changed(context: &Context<'_>, head: &ResponseHead) {
 
 /// Purges the page at the address of the request.
 fn forget_own(context: &Context<'_>) {
-    let host = host_of(context.request);
-    context.services.page_cache.purge(&Purge::page(&host, &context.request.uri));
+    let (site, host) = (site_name(context), host_of(context.request));
+    context.services.page_cache.purge(&Purge::page(site, &host, &context.request.uri));
+}
+
+/// The name of the request's site, whose pages alone the request may purge.
+fn site_name<'c>(context: &Context<'c>) -> &'c str {
+    context.services.config.sites.get(context.site.number).map_or("", |site| &site.name)
 }
 
 /// True if the response to the request may purge kept pages.
@@ -305,12 +310,11 @@ pub(crate) fn asks_to_purge(context: &Context<'_>, is_refused: bool) -> bool {
 /// # Errors
 /// The client has gone.
 pub(crate) async fn purge(context: &Context<'_>, sink: &mut dyn Sink) -> Result<Outcome, Cut> {
-    let Context { services, site, request, .. } = *context;
-    let config = services.config.sites.get(site.number);
-    let purge = match config.filter(|_| site.lets_purge(&request.peer)) {
-        Some(config) => ordered(&config.name, request),
+    let Context { site, request, .. } = *context;
+    let purge = match site.lets_purge(&request.peer) {
+        true => ordered(site_name(context), request),
         // A route that lets clients purge may be for some paths only.
-        None => Purge::of(&host_of(request), &request.uri),
+        false => Purge::of(site_name(context), &host_of(request), &request.uri),
     };
     let cache = Arc::clone(&context.services.page_cache);
     let request = context.request.shown();

@@ -186,7 +186,7 @@ impl Journal {
 /// Earlier purges, with their times.
 #[derive(Debug, Default)]
 pub(super) struct Past {
-    /// Purges of single pages, by the hash of the address.
+    /// Purges of single pages, by the hash of the address, or of the site and the address.
     pages: HashMap<[u8; 20], SystemTime>,
     /// Purges of several pages each.
     wider: Vec<(SystemTime, Purge)>,
@@ -196,19 +196,26 @@ pub(super) struct Past {
 
 impl Past {
     fn note(&mut self, at: SystemTime, purge: Purge) {
-        match purge {
-            Purge::Page(address) => {
-                let last = self.pages.entry(address.hash()).or_insert(at);
+        let only_page = match &purge {
+            Purge::Page(address) => Some(address.hash()),
+            Purge::Named(named) => named.only_page(),
+            Purge::Everything | Purge::Beneath(_) => None,
+        };
+        match only_page {
+            Some(hash) => {
+                let last = self.pages.entry(hash).or_insert(at);
                 *last = at.max(*last);
             }
-            Purge::Everything | Purge::Beneath(_) | Purge::Named(_) => self.wider.push((at, purge)),
+            None => self.wider.push((at, purge)),
         }
     }
 
     /// True if a page that was made at this time has been purged since.
     pub(super) fn concerns(&self, page: &PurgeSubject, made: SystemTime) -> bool {
         self.since.is_some_and(|since| made <= since)
-            || self.pages.get(&page.address.hash()).is_some_and(|at| *at >= made)
+            || [page.address.hash(), page.page_hash()]
+                .iter()
+                .any(|hash| self.pages.get(hash).is_some_and(|at| *at >= made))
             || self.wider.iter().any(|(at, purge)| *at >= made && purge.concerns(page))
     }
 }
@@ -265,7 +272,7 @@ mod tests {
     use crate::lscache::Labels;
 
     fn page(uri: &str) -> Purge {
-        Purge::page("a.test", uri.as_bytes())
+        Purge::page("", "a.test", uri.as_bytes())
     }
 
     fn address(uri: &str) -> PurgeSubject {

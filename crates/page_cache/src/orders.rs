@@ -1,14 +1,14 @@
 //! Purges as plugins for Varnish request them: `PURGE`, `BAN` and `PURGEKEYS` with the fields for
 //! which their VCL files look (`docs/page-cache.md`, "Plugins for Varnish").
 //!
-//! Varnish compares regular expressions with the addresses and tags of pages. Plugins send few forms
-//! of them, which are understood here; any other expression concerns all pages of the site, because
-//! too many purged pages are better than too few.
+//! Varnish compares regular expressions with the addresses and tags of pages. The parts of them that
+//! are plain texts are looked for here, which concerns at least the pages that Varnish would purge;
+//! any other expression concerns all pages of the site, because too many purged pages are better
+//! than too few.
 
 use http::HeaderMap;
 use sendoff_message::request::{Request, host_name};
 
-use super::address::PageAddress;
 use super::lscache::{Named, NamedPurge};
 use super::purge::Purge;
 use super::tags;
@@ -46,10 +46,7 @@ pub fn ordered(site: &str, request: &Request) -> Purge {
     named.is_stale = fields.contains_key(SOFT) && !fields.contains_key(TAGS[0]);
     for name in EXPRESSIONS {
         for text in texts(fields, name) {
-            match tags_of(&text) {
-                Some(tags) => named.names.extend(tags.into_iter().map(Named::Tag)),
-                None => named.names.push(Named::All),
-            }
+            named.names.extend(tags_of(&text).unwrap_or_else(|| vec![Named::All]));
         }
     }
     if !named.names.is_empty() {
@@ -61,12 +58,15 @@ pub fn ordered(site: &str, request: &Request) -> Purge {
         || uri.ends_with(b".*")
         || texts(fields, "x-purge-method").iter().any(|text| text.eq_ignore_ascii_case("regex"));
     if url.is_none() && !is_expression {
-        return Purge::of(&host_name(request.host.as_deref().unwrap_or_default()), uri);
+        return Purge::of(site, &host_name(request.host.as_deref().unwrap_or_default()), uri);
     }
     let expression = url.unwrap_or_else(|| String::from_utf8_lossy(uri).into_owned());
-    named.names.push(match literal(&expression) {
-        Some(text) => Named::Containing(address_part(&text)),
+    named.names.push(match texts_of(&expression) {
         None => Named::All,
+        Some(texts) => match <[String; 1]>::try_from(texts) {
+            Ok([text]) => Named::Containing(text.into_bytes()),
+            Err(texts) => Named::AddressWith(texts),
+        },
     });
     Purge::Named(named)
 }
@@ -78,7 +78,7 @@ fn texts(fields: &HeaderMap, name: &str) -> Vec<String> {
 }
 
 /// The tags that an expression lists; `None`: it may mean any tag.
-fn tags_of(expression: &str) -> Option<Vec<String>> {
+fn tags_of(expression: &str) -> Option<Vec<Named>> {
     if expression.len() > LONGEST {
         return None;
     }
@@ -86,54 +86,88 @@ fn tags_of(expression: &str) -> Option<Vec<String>> {
     for bound in BOUNDS {
         text = text.replace(bound, " ");
     }
-    let (mut tags, mut tag) = (Vec::new(), String::new());
-    let mut rest = text.chars();
+    // The parts of a tag around the dots, which stand for any character.
+    let (mut tags, mut parts) = (Vec::new(), vec![String::new()]);
+    let (mut rest, mut is_closed) = (text.chars(), false);
     while let Some(character) = rest.next() {
-        match character {
-            '\\' => match rest.next()? {
-                // A class of characters, or the end of a word.
-                escaped if escaped.is_ascii_alphanumeric() => return None,
-                escaped => tag.push(escaped),
-            },
-            '(' | ')' | '|' | ',' | '^' | '$' => tags.push(std::mem::take(&mut tag)),
-            blank if blank.is_whitespace() => tags.push(std::mem::take(&mut tag)),
+        let plain = match character {
+            '\\' => Some(escaped(&mut rest)?),
             '*' | '+' | '?' | '[' | ']' | '{' | '}' => return None,
-            plain => tag.push(plain),
+            '(' | ')' | '|' | ',' | '^' | '$' | '.' => None,
+            blank if blank.is_whitespace() => None,
+            plain => Some(plain),
+        };
+        match (plain, character) {
+            // A text right behind a group, or right before it, belongs to each tag in it.
+            (Some(_), _) | (None, '.' | '(' | '^') if is_closed => return None,
+            (None, '(' | '^') if parts != [""] => return None,
+            (Some(plain), _) => parts.last_mut()?.push(plain),
+            (None, '.') => parts.push(String::new()),
+            (None, _) => {
+                is_closed = matches!(character, ')' | '$');
+                tags.extend(tag(std::mem::replace(&mut parts, vec![String::new()])));
+            }
         }
     }
-    tags.push(tag);
-    tags.retain(|tag| !tag.is_empty());
+    tags.extend(tag(parts));
     (!tags.is_empty()).then_some(tags)
 }
 
-/// A text that each address contains for which the expression holds; `None`: there is none.
-fn literal(expression: &str) -> Option<String> {
-    let text = expression.trim();
-    let text = text.strip_prefix('^').unwrap_or(text);
-    let text = text.strip_suffix('$').unwrap_or(text);
-    let text = text.strip_prefix(".*").unwrap_or(text);
-    let text =
-        [".*", "(.*)", ".*?"].into_iter().find_map(|any| text.strip_suffix(any)).unwrap_or(text);
-    let (mut plain, mut rest) = (String::new(), text.chars());
-    while let Some(character) = rest.next() {
-        match character {
-            '\\' => match rest.next()? {
-                escaped if escaped.is_ascii_alphanumeric() => return None,
-                escaped => plain.push(escaped),
-            },
-            '*' | '+' | '?' | '[' | ']' | '{' | '}' | '(' | ')' | '|' | '^' | '$' => return None,
-            character => plain.push(character),
+/// The tag with these parts; `None`: it is empty.
+fn tag(mut parts: Vec<String>) -> Option<Named> {
+    match (parts.len(), parts.pop()?) {
+        (1, only) => (!only.is_empty()).then_some(Named::Tag(only)),
+        (_, last) => {
+            parts.push(last);
+            parts.retain(|part| !part.is_empty());
+            Some(Named::TagWith(parts))
         }
     }
-    (!plain.is_empty()).then_some(plain)
 }
 
-/// A part of an address as pages have it: with a decoded path.
-fn address_part(text: &str) -> Vec<u8> {
-    match text.starts_with('/') {
-        true => PageAddress::new("", text.as_bytes()).uri,
-        false => text.as_bytes().to_vec(),
+/// The character that a backslash protects; `None`: it stands for a class of characters, or for a
+/// place.
+fn escaped(rest: &mut std::str::Chars<'_>) -> Option<char> {
+    rest.next().filter(|character| !character.is_ascii_alphanumeric())
+}
+
+/// Texts that each address contains for which the expression holds; `None`: there are none.
+///
+/// Varnish compares the address as the client has sent it; here the path is decoded and normalised.
+/// So the texts have no escapes, and no slashes and dots that normalising removes.
+fn texts_of(expression: &str) -> Option<Vec<String>> {
+    let text = expression.trim();
+    let text = text.strip_prefix('^').unwrap_or(text);
+    let text = text.strip_suffix('$').filter(|text| !text.ends_with('\\')).unwrap_or(text);
+    let text = text.strip_suffix("(.*)").unwrap_or(text);
+    let (mut texts, mut rest) = (vec![String::new()], text.chars());
+    while let Some(character) = rest.next() {
+        match character {
+            '\\' => texts.last_mut()?.push(escaped(&mut rest)?),
+            '[' | ']' | '{' | '}' | '(' | ')' | '|' | '^' | '$' => return None,
+            // The character before it may be missing.
+            '*' | '?' => {
+                texts.last_mut()?.pop();
+                texts.push(String::new());
+            }
+            '.' | '+' => texts.push(String::new()),
+            '%' => {
+                let digits = rest.clone().take(2).take_while(char::is_ascii_hexdigit).count();
+                rest.by_ref().take(digits).for_each(drop);
+                texts.push(String::new());
+            }
+            character if !character.is_ascii() => texts.push(String::new()),
+            character => texts.last_mut()?.push(character),
+        }
     }
+    let is_removed = |text: &String| {
+        text.contains("//") || text.split('/').any(|segment| matches!(segment, "." | ".."))
+    };
+    if texts.iter().any(is_removed) {
+        return None;
+    }
+    texts.retain(|text| !text.is_empty());
+    (!texts.is_empty()).then_some(texts)
 }
 
 #[cfg(test)]
@@ -161,6 +195,7 @@ mod tests {
     #[test]
     fn tags_are_purged_in_every_form_that_plugins_send() {
         let tag = |name: &str| Named::Tag(name.to_owned());
+        let with = |texts: &[&str]| Named::TagWith(texts.iter().map(|&text| text.into()).collect());
         for (fields, tags) in [
             // Magento
             (
@@ -172,13 +207,21 @@ mod tests {
             (("cache-tags", "node:1 node_list"), vec![tag("node:1"), tag("node_list")]),
             (
                 ("cache-tags", "node:1|config:system.menu"),
-                vec![tag("node:1"), tag("config:system.menu")],
+                vec![tag("node:1"), with(&["config:system", "menu"])],
             ),
             // FOSHttpCache
             (("x-cache-tags", "(^|,)(post\\-1|post\\.2)(,|$)"), vec![tag("post-1"), tag("post.2")]),
             (("xkey-purge", "a b"), vec![tag("a"), tag("b")]),
             // Any other expression
             (("x-cache-tags", "post-[0-9]+"), vec![Named::All]),
+            (("x-cache-tags", "a(b|c)"), vec![Named::All]),
+            (("x-cache-tags", "(b|c)a"), vec![Named::All]),
+            (("x-cache-tags", "(b|c)(d|e)"), vec![Named::All]),
+            (("x-cache-tags", "b$.|c"), vec![Named::All]),
+            // A dot is any character.
+            (("cache-tags", "node:."), vec![with(&["node:"])]),
+            (("cache-tags", "a\\.b|x.y"), vec![tag("a.b"), with(&["x", "y"])]),
+            (("cache-tags", "."), vec![with(&[])]),
             (("x-cache-tags", "\\bpost\\b"), vec![Named::All]),
         ] {
             assert_eq!(named(order("BAN", "/", &[fields])), (tags, false), "{fields:?}");
@@ -191,24 +234,34 @@ mod tests {
 
     #[test]
     fn addresses_are_purged_alone_or_by_an_expression() {
-        assert_eq!(order("PURGE", "/a%20b?c", &[]), Purge::page("a.test", b"/a%20b?c"));
-        assert_eq!(
-            order("PURGE", "/x", &[("x-purge-method", "exact")]),
-            Purge::page("a.test", b"/x")
-        );
-        assert_eq!(order("PURGE", "/x/*", &[]), Purge::of("a.test", b"/x/*"));
+        let page = |uri: &[u8]| Purge::page("site", "a.test", uri);
+        assert_eq!(order("PURGE", "/a%20b?c", &[]), page(b"/a%20b?c"));
+        assert_eq!(order("PURGE", "/x", &[("x-purge-method", "exact")]), page(b"/x"));
+        assert_eq!(order("PURGE", "/x/*", &[]), Purge::of("site", "a.test", b"/x/*"));
         let containing = |text: &str| vec![Named::Containing(text.as_bytes().to_vec())];
+        let with = |texts: &[&str]| {
+            vec![Named::AddressWith(texts.iter().map(|&text| text.into()).collect())]
+        };
         let regex = ("x-purge-method", "regex");
         for (method, uri, fields, names) in [
             // proxy-cache-purge, WP Rocket
             ("PURGE", "/.*", vec![regex], containing("/")),
             ("PURGE", "/blog/.*", vec![regex], containing("/blog/")),
             ("PURGE", "/blog/.*", vec![], containing("/blog/")),
-            ("BAN", "/bl%6Fg", vec![], containing("/blog")),
+            ("BAN", "/bl%6Fg", vec![], with(&["/bl", "g"])),
             ("BAN", "/", vec![("x-url", "^/a\\.html$")], containing("/a.html")),
             ("BAN", "/", vec![("x-url", ".*")], vec![Named::All]),
             ("BAN", "/", vec![("x-url", "\\.(css|js)$")], vec![Named::All]),
-            ("BAN", "/x?y", vec![], vec![Named::All]),
+            ("BAN", "/x?y", vec![], with(&["/", "y"])),
+            ("BAN", "/", vec![("x-url", "^/a.html$")], with(&["/a", "html"])),
+            ("BAN", "/", vec![("x-url", "^/a.$")], containing("/a")),
+            ("BAN", "/", vec![("x-url", "ab*c+d.*\\?e")], with(&["a", "c", "d", "?e"])),
+            ("BAN", "/", vec![("x-url", "caf%C3%A9/x%2")], with(&["caf", "/x"])),
+            ("BAN", "/", vec![("x-url", "^http://a.test/p1$")], vec![Named::All]),
+            ("BAN", "/", vec![("x-url", "/a/\\./b")], vec![Named::All]),
+            ("BAN", "/", vec![("x-url", "(?i)/P1")], vec![Named::All]),
+            ("BAN", "/", vec![("x-url", "/a\\d")], vec![Named::All]),
+            ("BAN", "/", vec![("x-url", "^")], vec![Named::All]),
         ] {
             assert_eq!(named(order(method, uri, &fields)).0, names, "{method} {uri} {fields:?}");
         }

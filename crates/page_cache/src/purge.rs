@@ -11,7 +11,7 @@ use sendoff_message::request::host_name;
 use serde::{Deserialize, Serialize};
 
 use super::address::PageAddress;
-use super::lscache::{NamedPurge, PurgeSubject};
+use super::lscache::{Named, NamedPurge, Places, PurgeSubject};
 
 /// Most purges that are remembered. A response that began before all of them is not kept.
 const MOST_REMEMBERED: usize = 1024;
@@ -21,29 +21,39 @@ const MOST_REMEMBERED: usize = 1024;
 pub enum Purge {
     /// All pages.
     Everything,
-    /// The pages with this address.
+    /// The pages of all sites with this address.
     Page(PageAddress),
-    /// The pages whose addresses begin with this one.
+    /// The pages of all sites whose addresses begin with this one.
     Beneath(PageAddress),
-    /// The pages that an application names.
+    /// The pages of one site that a request or an application names.
     Named(NamedPurge),
 }
 
 impl Purge {
-    /// The purge of an address, or of a prefix of addresses followed by `*`.
-    pub fn of(host: &str, uri: &[u8]) -> Self {
-        match uri.strip_suffix(b"*") {
-            Some(beginning) => Self::Beneath(PageAddress::new(host, beginning)),
-            None => Self::Page(PageAddress::new(host, uri)),
-        }
+    /// The purge of the pages of a site at an address, or at all addresses with a beginning that is
+    /// followed by `*`.
+    pub fn of(site: &str, host: &str, uri: &[u8]) -> Self {
+        Self::named(
+            site,
+            match uri.strip_suffix(b"*") {
+                Some(beginning) => Named::Beneath(PageAddress::new(host, beginning)),
+                None => Named::Address(PageAddress::new(host, uri)),
+            },
+        )
     }
 
-    /// The purge of the page at an address.
-    pub fn page(host: &str, uri: &[u8]) -> Self {
-        Self::Page(PageAddress::new(host, uri))
+    /// The purge of the page of a site at an address.
+    pub fn page(site: &str, host: &str, uri: &[u8]) -> Self {
+        Self::named(site, Named::Address(PageAddress::new(host, uri)))
     }
 
-    /// As [`of`](Self::of), for a URL such as `http://example.org/blog/*`.
+    fn named(site: &str, name: Named) -> Self {
+        let mut purge = NamedPurge::new(site);
+        purge.names.push(name);
+        Self::Named(purge)
+    }
+
+    /// The purge of a URL such as `http://example.org/blog/*`, whichever site has its pages.
     ///
     /// # Errors
     /// The reason why this is not the URL of a page.
@@ -63,18 +73,30 @@ impl Purge {
             return Err(format!("{url:?} names no host"));
         }
         let uri = if uri.starts_with('/') { uri.to_owned() } else { format!("/{uri}") };
-        Ok(Self::of(&host_name(authority.as_bytes()), uri.as_bytes()))
+        let host = host_name(authority.as_bytes());
+        Ok(match uri.strip_suffix('*') {
+            Some(beginning) => Self::Beneath(PageAddress::new(&host, beginning.as_bytes())),
+            None => Self::Page(PageAddress::new(&host, uri.as_bytes())),
+        })
     }
 
-    /// The purge of the page that a `Location` field leads to, if it is on the same host.
-    pub fn of_location(host: &str, location: &[u8]) -> Option<Self> {
-        let location = std::str::from_utf8(location).ok()?;
-        if location.starts_with('/') && !location.starts_with("//") {
-            let uri = location.split('#').next().unwrap_or_default();
-            return Some(Self::Page(PageAddress::new(host, uri.as_bytes())));
+    /// The purge of the page of a site that a `Location` field leads to, if it is on the same host.
+    pub fn of_location(site: &str, host: &str, location: &[u8]) -> Option<Self> {
+        located(host, location).map(|address| Self::named(site, Named::Address(address)))
+    }
+
+    /// True if it leaves pages that are sent while new ones are made.
+    pub(super) fn is_stale(&self) -> bool {
+        matches!(self, Self::Named(named) if named.is_stale)
+    }
+
+    /// True if all pages must be looked at.
+    pub(super) fn is_wide(&self) -> bool {
+        match self {
+            Self::Everything | Self::Beneath(_) => true,
+            Self::Page(_) => false,
+            Self::Named(named) => matches!(named.places(), Places::Everywhere),
         }
-        let purge = Self::of_url(location).ok()?;
-        matches!(&purge, Self::Page(address) if address.host == host).then_some(purge)
     }
 
     pub(super) fn concerns(&self, page: &PurgeSubject) -> bool {
@@ -87,6 +109,19 @@ impl Purge {
             }
             Self::Named(named) => named.concerns(page),
         }
+    }
+}
+
+/// The address that a `Location` field leads to, if it is on the same host.
+pub(super) fn located(host: &str, location: &[u8]) -> Option<PageAddress> {
+    let location = std::str::from_utf8(location).ok()?;
+    if location.starts_with('/') && !location.starts_with("//") {
+        let uri = location.split('#').next().unwrap_or_default();
+        return Some(PageAddress::new(host, uri.as_bytes()));
+    }
+    match Purge::of_url(location).ok()? {
+        Purge::Page(address) if address.host == host => Some(address),
+        Purge::Page(_) | Purge::Beneath(_) | Purge::Everything | Purge::Named(_) => None,
     }
 }
 
@@ -175,14 +210,30 @@ mod tests {
 
     #[test]
     fn a_location_is_one_of_the_same_host() {
-        let leads = |location: &str| Purge::of_location("a.test", location.as_bytes());
-        let to_x = Some(Purge::Page(address("/x")));
+        let leads = |location: &str| Purge::of_location("s", "a.test", location.as_bytes());
+        let to_x = Some(Purge::page("s", "a.test", b"/x"));
         for location in ["/x", "/x#c1", "http://a.test/x", "https://A.TEST:1/x#c1"] {
             assert_eq!(leads(location), to_x, "{location}");
         }
         for location in ["//b.test/x", "http://b.test/x", "x", "", "http://a.test/*"] {
             assert_eq!(leads(location), None, "{location}");
         }
+    }
+
+    #[test]
+    fn a_request_purges_pages_of_its_site_only() {
+        let of = |site: &str, uri| PurgeSubject { site: site.into(), ..page(uri) };
+        for (purge, uri, is_named) in [
+            (Purge::page("s", "a.test", b"/x"), "/x", true),
+            (Purge::page("s", "a.test", b"/x*"), "/xy", false),
+            (Purge::of("s", "a.test", b"/x*"), "/xy", true),
+            (Purge::of("s", "a.test", b"/x*"), "/y", false),
+            (Purge::of("s", "b.test", b"/*"), "/x", false),
+        ] {
+            assert_eq!(purge.concerns(&of("s", uri)), is_named, "{purge:?}");
+            assert!(!purge.concerns(&of("other", uri)), "{purge:?}");
+        }
+        assert!(Purge::of_url("http://a.test/x").unwrap().concerns(&of("other", "/x")));
     }
 
     #[test]

@@ -48,6 +48,15 @@ const RANDOM_LETTERS: usize = 16;
 /// Age above which an unfinished file may be removed, unless its lock is held.
 const WRITTEN_BY_NOW: Duration = Duration::from_secs(60);
 
+/// The pages that a purge has concerned.
+#[derive(Debug)]
+struct Purged {
+    /// The pages that are no longer kept. Their files are still there.
+    gone: Vec<Arc<Page>>,
+    /// The number of pages that are old now.
+    stale: usize,
+}
+
 /// Bytes of all pages that are being made.
 #[derive(Debug, Default)]
 pub(super) struct Unfinished {
@@ -106,11 +115,11 @@ impl StoreContents {
             self.journal = None;
             vec![Purge::Everything]
         });
-        purges.iter().flat_map(|purge| self.purge(purge)).collect()
+        purges.iter().flat_map(|purge| self.purge(purge).gone).collect()
     }
 
     /// Notes a purge and takes out the pages that it concerns.
-    fn purge(&mut self, purge: &Purge) -> Vec<Arc<Page>> {
+    fn purge(&mut self, purge: &Purge) -> Purged {
         self.purges.note(purge.clone());
         let keys: Vec<Hash> = match purge {
             Purge::Page(address) => keys_at(&self.addresses, address.hash()).collect(),
@@ -128,21 +137,22 @@ impl StoreContents {
             }
         };
         let concerns = |page: &Page| purge.concerns(&page.purge_subject());
-        if matches!(purge, Purge::Named(named) if named.is_stale) {
-            keys.iter().for_each(|key| self.make_stale(key, concerns));
-            return Vec::new();
+        if purge.is_stale() {
+            // A page may stand at several tags and addresses.
+            let keys: BTreeSet<_> = keys.into_iter().collect();
+            let stale = keys.iter().map(|key| self.make_stale(key, concerns)).sum();
+            return Purged { stale, gone: Vec::new() };
         }
-        keys.iter().flat_map(|key| self.take(key, concerns)).collect()
+        Purged { stale: 0, gone: keys.iter().flat_map(|key| self.take(key, concerns)).collect() }
     }
 
     /// Ends the time of pages, which are sent while they are made anew. Their files stay as they
-    /// are: a front that reads them finds the purge in the journal.
-    fn make_stale(&mut self, hash: &Hash, concerns: impl Fn(&Page) -> bool) {
+    /// are: a front that reads them finds the purge in the journal. Returns the number of pages.
+    fn make_stale(&mut self, hash: &Hash, concerns: impl Fn(&Page) -> bool) -> usize {
         let now = SystemTime::now();
         let pages = self.pages.peek_mut(hash).into_iter().flatten();
-        for page in pages.filter(|page| concerns(page)) {
-            *page = Arc::new(page.as_stale(now));
-        }
+        let concerned = pages.filter(|page| concerns(page));
+        concerned.map(|page| *page = Arc::new(page.as_stale(now))).count()
     }
 
     /// Adds a page, after the purges of other fronts. `begun` is the number of purges when the
@@ -303,32 +313,28 @@ impl PageCache {
     }
 
     /// Forgets pages, including pages that are being made. Returns the number of kept pages that
-    /// are gone. Unless one address is meant, it looks at every page.
+    /// are gone, or that are old now. Unless one address is meant, it looks at every page.
     pub fn purge(&self, purge: &Purge) -> usize {
         let mut inner = self.lock();
         let heard = inner.tell(purge);
-        let gone = match purge {
-            Purge::Page(_) | Purge::Named(_) => {
-                let gone = inner.purge(purge);
-                drop(inner);
-                gone.iter().for_each(|gone| self.remove(gone));
-                gone.len()
-            }
-            Purge::Everything | Purge::Beneath(_) => {
-                inner.purges.note(purge.clone());
-                let all: Vec<_> = inner.pages.iter().flat_map(|(_, pages)| pages.clone()).collect();
-                // The lock is released here: event loops need the pages meanwhile.
-                drop(inner);
-                let concerned =
-                    all.into_iter().filter(|page| purge.concerns(&page.purge_subject()));
-                let take = |page: Arc<Page>| {
-                    self.lock().take(&page.key().hash(), |known| std::ptr::eq(known, &*page))
-                };
-                concerned.flat_map(take).inspect(|gone| self.remove(gone)).count()
-            }
+        let count = if purge.is_stale() || !purge.is_wide() {
+            let Purged { gone, stale } = inner.purge(purge);
+            drop(inner);
+            gone.iter().for_each(|gone| self.remove(gone));
+            gone.len() + stale
+        } else {
+            inner.purges.note(purge.clone());
+            let all: Vec<_> = inner.pages.iter().flat_map(|(_, pages)| pages.clone()).collect();
+            // The lock is released here: event loops need the pages meanwhile.
+            drop(inner);
+            let concerned = all.into_iter().filter(|page| purge.concerns(&page.purge_subject()));
+            let take = |page: Arc<Page>| {
+                self.lock().take(&page.key().hash(), |known| std::ptr::eq(known, &*page))
+            };
+            concerned.flat_map(take).inspect(|gone| self.remove(gone)).count()
         };
         self.remove_soon(heard);
-        gone
+        count
     }
 
     /// Returns the page for a request and counts it as used now.

@@ -13,6 +13,7 @@ use sendoff_message::request::{LimitKey, RouteId};
 use sendoff_report::limits::Limit;
 use sendoff_static_files::Entry;
 
+use super::decided_for::DecidedFor;
 use super::decision::Decision;
 use super::field_change::FieldChanges;
 use super::pool_page::PoolPage;
@@ -35,6 +36,8 @@ pub struct Effects {
     /// A route's condition on a map holds in some readings of the request only: applications may
     /// read the request otherwise, and its page is not kept.
     pub is_ambiguous: bool,
+    /// The clients for whom internal routes have decided about a redirect of an application.
+    pub decided_for: DecidedFor,
     /// The values of maps, for `sendoff explain`.
     pub map_notes: Vec<String>,
     /// Parameters for scripts.
@@ -89,6 +92,8 @@ pub struct AccessRequirements {
     pub auth: Vec<Rc<BasicAuth>>,
     /// The applications that must allow it.
     pub authorizers: Vec<Rc<Authorizer>>,
+    /// The clients for whom the routes decide in this way.
+    pub decided_for: DecidedFor,
 }
 
 impl AccessRequirements {

@@ -2,6 +2,7 @@
 //! and the files that applications may name.
 #![forbid(unsafe_code)]
 
+pub mod decided_for;
 pub mod decision;
 pub mod effects;
 pub(crate) mod field_change;
@@ -45,6 +46,7 @@ use sendoff_message::response::ResponseHead;
 use sendoff_static_files::{CacheShare, WritingUser};
 use sendoff_sys::process::groups_of;
 
+use decided_for::DecidedFor;
 use decision::{Decision, User};
 use effects::{Answer, Effects, FailedRequest};
 use htaccess::{Htaccess, HtaccessShare};
@@ -579,12 +581,10 @@ impl Site {
         matching::may_ask(&self.purgers, client)
     }
 
-    /// Keeps a response out of the page cache if an application has named its body, and routes may
-    /// restrict named files to some clients or choose their application by a map.
-    pub fn note_named(&self, head: &mut ResponseHead) {
-        if self.rules.ask_clients() || self.rules.map_redirects() {
-            head.accel_expires = Some(Bytes::from_static(b"0"));
-        }
+    /// The clients for whom decisions about all files hold that a body may name. The names are not
+    /// known yet when the response begins.
+    pub fn names_decided_for(&self) -> DecidedFor {
+        self.rules.names_decided_for()
     }
 
     /// Changes the head of a response as `.htaccess` files demand.

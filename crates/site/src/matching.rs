@@ -212,6 +212,11 @@ impl Conditions {
         !self.headers.is_empty() || !self.when.is_empty()
     }
 
+    /// True if they hold for some clients only, at the same address.
+    pub(super) fn tell_clients_apart(&self, maps: &Maps) -> bool {
+        !self.headers.is_empty() || self.when.iter().any(|when| maps.tell_clients_apart(when.map))
+    }
+
     /// The matched parts of the request; `None`: a condition does not hold.
     pub(super) fn matches(
         &self,

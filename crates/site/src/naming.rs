@@ -4,7 +4,7 @@
 //! `internal` (as in nginx). By listing folders in `sendfile_from`, the operator allows naming any
 //! path in them, so no route is asked.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -14,6 +14,7 @@ use sendoff_message::request::Request;
 use sendoff_static_files::Entry;
 
 use super::Site;
+use super::decided_for::DecidedFor;
 use super::effects::{AccessRequirements, Answer};
 use super::router::PathTarget;
 use super::rules::read_by_application;
@@ -27,22 +28,34 @@ pub struct Naming<'a> {
     /// The conditions that the client must meet, with the request for the name that has them;
     /// `None`: the client cannot be asked any more.
     requirements: Option<RefCell<Vec<(Request, AccessRequirements)>>>,
+    decided_for: Cell<DecidedFor>,
 }
 
 impl<'a> Naming<'a> {
     /// For a response whose head has not been sent yet.
     pub fn new(site: &'a Site, request: &'a Request) -> Self {
-        Self { site, request, requirements: Some(RefCell::default()) }
+        let requirements = Some(RefCell::default());
+        Self { site, request, requirements, decided_for: Cell::default() }
     }
 
     /// For a response whose head has been sent: a name that requires asking the client is refused.
     pub fn within_body(site: &'a Site, request: &'a Request) -> Self {
-        Self { site, request, requirements: None }
+        Self { site, request, requirements: None, decided_for: Cell::default() }
     }
 
     /// The conditions that the client must meet for the names.
     pub fn into_requirements(self) -> Vec<(Request, AccessRequirements)> {
         self.requirements.map(RefCell::into_inner).unwrap_or_default()
+    }
+
+    /// The clients for whom the decisions so far hold.
+    pub fn decided_for(&self) -> DecidedFor {
+        self.decided_for.get()
+    }
+
+    /// Notes the clients for whom another decision on the way to a name holds.
+    pub fn note_decided_for(&self, decided_for: DecidedFor) {
+        self.decided_for.set(self.decided_for.get().and(decided_for));
     }
 
     /// Checks that routes let applications name a resource; `named` is the request for it.
@@ -77,7 +90,9 @@ impl<'a> Naming<'a> {
         named: &Request,
         requirements: &mut AccessRequirements,
     ) -> Result<(), Denied> {
-        self.site.rules.named(named, requirements).map_err(|answer| {
+        let decided = self.site.rules.named(named, requirements);
+        self.note_decided_for(requirements.decided_for);
+        decided.map_err(|answer| {
             let mut denied = Denied::of(answer, &named.path);
             denied.why +=
                 "; a route with internal = true in place of deny would let applications name it";

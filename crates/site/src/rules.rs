@@ -19,6 +19,7 @@ use sendoff_message::request::RouteId;
 use sendoff_message::request::{Request, normalise};
 use sendoff_message::response::Field;
 
+use super::decided_for::DecidedFor;
 use super::effects::{Answer, Effects};
 use super::field_change::{Action, FieldChange, FieldChanges};
 use super::maps::Maps;
@@ -97,6 +98,8 @@ struct CompiledRoute {
     lua_response: Option<Rc<[PathBuf]>>,
     handler: Option<CompiledHandler>,
     maps: UsedMaps,
+    /// The clients for whom its decisions about named resources hold.
+    names_decided_for: DecidedFor,
 }
 
 /// The maps whose values are in the texts of a route.
@@ -386,8 +389,10 @@ impl CompiledRoute {
             lua_response: (!rules.lua_response.is_empty()).then(|| (&*rules.lua_response).into()),
             handler: handler.transpose()?,
             maps: UsedMaps { in_texts: Vec::new(), of_page: Vec::new() },
+            names_decided_for: DecidedFor::AllClients,
         };
         compiled.maps = compiled.used_maps();
+        compiled.names_decided_for = compiled.decides_names_for(maps);
         Ok(compiled)
     }
 

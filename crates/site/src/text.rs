@@ -10,7 +10,7 @@ use sendoff_http1::FieldLine;
 use sendoff_message::request::{NOT_IN_PATH, Request};
 use sendoff_message::response::Field;
 
-use crate::maps::Mapped;
+use crate::maps::{Mapped, Maps};
 
 /// Bytes that are percent-encoded in a parameter of a query string.
 const NOT_IN_QUERY: &AsciiSet =
@@ -210,6 +210,15 @@ impl Text {
         self.0.iter().filter_map(|part| match part {
             TextPart::Map(number) => Some(*number),
             _ => None,
+        })
+    }
+
+    /// True if the text may differ between clients that ask for the same address.
+    pub(crate) fn shows_client(&self, maps: &Maps) -> bool {
+        self.0.iter().any(|part| match part {
+            TextPart::Variable(TextVariable::RemoteAddr) => true,
+            TextPart::Map(number) => maps.tell_clients_apart(*number),
+            TextPart::Variable(_) | TextPart::Literal(_) | TextPart::Group(_) => false,
         })
     }
 

@@ -29,7 +29,7 @@ fn answer(payload: &[u8]) -> Vec<u8> {
     [b"AB", &len.to_be_bytes()[..], payload].concat()
 }
 
-fn head(status: u16, fields: &[(&str, &str)]) -> Vec<u8> {
+pub(crate) fn head(status: u16, fields: &[(&str, &str)]) -> Vec<u8> {
     let string = |text: &str| {
         let len = u16::try_from(text.len()).unwrap();
         [&len.to_be_bytes()[..], text.as_bytes(), b"\0"].concat()
@@ -43,7 +43,7 @@ fn head(status: u16, fields: &[(&str, &str)]) -> Vec<u8> {
     answer(&payload)
 }
 
-fn data(bytes: &[u8]) -> Vec<u8> {
+pub(crate) fn data(bytes: &[u8]) -> Vec<u8> {
     let len = u16::try_from(bytes.len()).unwrap();
     answer(&[&[3][..], &len.to_be_bytes(), bytes, b"\0"].concat())
 }
@@ -52,7 +52,7 @@ fn url(app: &Responder) -> String {
     app.url().replace("http:", "ajp:")
 }
 
-const END: [u8; 6] = *b"AB\0\x02\x05\x01";
+pub(crate) const END: [u8; 6] = *b"AB\0\x02\x05\x01";
 
 /// Answers requests with `ok`. Of a body it reads only the first packet, which comes unasked.
 pub(crate) fn answer_ok(peer: &mut Peer) -> Option<()> {

@@ -609,6 +609,124 @@ fn routes_say_who_may_name_something() {
     }
 }
 
+/// Fields by which applications name something, with a value that names nothing.
+const NAMING: [&str; 8] = [
+    "X-Sendfile: /none",
+    "X-Sendfile2: /none 0-",
+    "X-Accel-Redirect: /none",
+    "X-LiteSpeed-Location: /none",
+    "X-Reproxy-URL: http://none.test/",
+    "X-Reproxy-Expected-Size: 1",
+    "X-ZeroCopy: 0/1",
+    "X-Accel-Limit-Rate: 0",
+];
+
+/// An application that may not name files could otherwise tell clients which files it would name.
+#[test]
+fn what_names_something_reaches_no_client() {
+    let site =
+        Site::with("own.php", "<?php foreach ($_GET['h'] as $head) header($head); echo 'own';");
+    let fields = NAMING.map(|field| format!("{field}\r\n")).concat();
+    let head = format!("X-Own: 1\r\n{fields}Content-Length: 3\r\n\r\nown");
+    let http = Responder::saying(format!("HTTP/1.1 200 OK\r\n{head}"));
+    let switching = Responder::saying(format!(
+        "HTTP/1.1 101 Switching Protocols\r\nUpgrade: echo\r\nConnection: Upgrade\r\nX-Own: 1\r\n{fields}\r\n"
+    ));
+    let scgi = Responder::start(move |peer| {
+        peer.bytes(1)?;
+        peer.say(format!("Status: 200 OK\r\n{head}"))
+    });
+    let ajp = Responder::start(|peer| {
+        crate::ajp::request(peer)?;
+        let fields = NAMING.iter().filter_map(|field| field.split_once(": "));
+        let fields: Vec<_> = [("X-Own", "1")].into_iter().chain(fields).collect();
+        peer.say(crate::ajp::head(200, &fields))?;
+        peer.say(crate::ajp::data(b"own"))?;
+        peer.say(crate::ajp::END)
+    });
+    let to = |responder: &Responder, scheme: &str| responder.url().replace("http:", scheme);
+    let server = php_and(
+        &site,
+        &format!(
+            "[[site.route]]\npath = '/own.php'\nname_files = false\n\
+             [[site.route]]\npath = '/http'\nproxy = '{}'\n\
+             [[site.route]]\npath = '/switching'\nproxy = '{}'\n\
+             [[site.route]]\npath = '/scgi'\nname_files = false\nproxy = '{}'\n\
+             [[site.route]]\npath = '/ajp'\nname_files = false\nproxy = '{}'\n",
+            http.url(),
+            switching.url(),
+            to(&scgi, "scgi:"),
+            to(&ajp, "ajp:"),
+        ),
+        2,
+    );
+    let query = NAMING.map(|field| format!("h[]={}", encoded(field))).join("&");
+    let clean = |head: &sendoff_tests::Head, path: &str| {
+        let names = NAMING.map(|field| field.split(':').next().unwrap());
+        let leaked: Vec<_> = names.iter().filter(|name| head.header(name).is_some()).collect();
+        assert!(leaked.is_empty(), "{path}: {leaked:?}");
+    };
+    for path in ["/http", "/scgi", "/ajp", &format!("/own.php?h[]=X-Own:1&{query}")] {
+        let response = server.get(path);
+        assert_eq!((response.status(), &*response.text()), (200, "own"), "{path}");
+        assert_eq!(response.header("X-Own"), Some("1"), "{path}");
+        clean(&response.head, path);
+    }
+    let mut client = server.connect();
+    let upgrade =
+        Request::get("/switching").header("Connection", "Upgrade").header("Upgrade", "echo");
+    client.send(upgrade.bytes());
+    let head = client.head().unwrap();
+    assert_eq!((head.status, head.header("X-Own")), (101, Some("1")));
+    clean(&head, "/switching");
+    // The response at which another application has led the client.
+    let led = Site::with(
+        "led.php",
+        "<?php header('X-Accel-Redirect: /store/a'); header('X-ZeroCopy: 0/1');",
+    );
+    let routes =
+        format!("[[site.route]]\nprefix = '/store'\ninternal = true\nproxy = '{}'\n", http.url());
+    let server = php_and(&led, &routes, 1);
+    let response = server.get("/led.php");
+    assert_eq!((&*response.text(), response.header("X-Own")), ("own", Some("1")));
+    clean(&response.head, "/led.php");
+}
+
+/// A client for which no internal route is chosen gets the application's own body, which the page
+/// cache does not keep for others.
+#[test]
+fn a_body_that_stays_because_of_the_client_is_not_kept() {
+    let site = Site::new();
+    let app = Responder::start(|peer| {
+        loop {
+            let request = peer.request()?;
+            let body = if request.starts_with("GET /store/a ") { "led" } else { "own" };
+            peer.say(format!(
+                "HTTP/1.1 200 OK\r\nX-Accel-Redirect: /store/a\r\nContent-Length: 3\r\n\r\n{body}"
+            ))?;
+        }
+    });
+    let text = format!(
+        "listen = '127.0.0.1:0'\nthreads = 1\npage_cache_folder = 'pages'\n[[pool]]\nworkers = 'ondemand'\n\
+         [[site]]\nroot = 'root'\npage_cache = '10m'\n\
+         [[site.route]]\nprefix = '/store'\nheader = {{ X-Key = '^good$' }}\ninternal = true\nproxy = '{0}'\n\
+         [[site.route]]\nproxy = '{0}'\n",
+        app.url()
+    );
+    let config = site.write_at(site.outside("sendoff.toml"), text);
+    let server =
+        Server::try_run(&config, site.root(), 0).unwrap_or_else(|failed| panic!("{failed:#?}"));
+    for (target, keys) in [("/a", ["good", "bad"]), ("/b", ["bad", "good"])] {
+        for _ in 0..2 {
+            for key in keys {
+                let page = server.ask(&Request::get(target).header("X-Key", key));
+                assert_eq!(page.text(), if key == "good" { "led" } else { "own" }, "{target}");
+                assert_eq!(page.header("Cache-Status"), Some("sendoff; fwd=uri-miss"), "{target}");
+            }
+        }
+    }
+}
+
 #[test]
 fn a_response_that_was_led_elsewhere_is_explained() {
     let script = "<?php header('X-Accel-Limit-Rate: 1'); header('X-Accel-Buffering: no');

@@ -328,6 +328,47 @@ fn words_of_a_request_are_no_markup() {
     assert_eq!(site.runs("evil"), 0);
 }
 
+/// A client chooses values in addresses, but not the files and parameters to which they lead.
+#[test]
+fn words_of_a_request_lead_to_no_other_fragment() {
+    let page = format!(
+        "{KEPT}<esi:include src='/user/$(QUERY_STRING{{id}})/card.txt' alt='/user/$(HTTP_COOKIE{{id}})/card.txt' onerror='continue'/>\
+         |<esi:include src='/show.php?a=$(QUERY_STRING{{id}})&b=1'/>"
+    );
+    let site = Assembling::start(&[
+        ("page.php", &page),
+        ("show.php", "<?php echo $_GET['a'], ',', implode('-', array_keys($_GET));"),
+        ("user/7/card.txt", "card"),
+        ("user/a b+c;d/card.txt", "odd"),
+        ("user/card.txt", "shared"),
+        ("secret.txt", "secret"),
+        ("secret/card.txt", "secret"),
+    ]);
+    for (query, cookie, text) in [
+        ("id=7", "", "card|7,a-b"),
+        ("id=a%20b%2Bc%3Bd", "", "odd|a b+c;d,a-b"),
+        ("id=../secret.txt?", "", "|../secret.txt?,a-b"),
+        ("id=..%2fsecret.txt%3f", "", "|../secret.txt?,a-b"),
+        ("id=..%5csecret", "", "|..\\secret,a-b"),
+        ("id=.", "", "|.,a-b"),
+        ("id=%2e%2E", "", "|..,a-b"),
+        ("id=..;x", "", "|..;x,a-b"),
+        ("id=", "", "|,a-b"),
+        ("id=x%26c=1", "", "|x&c=1,a-b"),
+        ("id=x;c=1", "", "|x;c=1,a-b"),
+        ("id=x", "id=7", "card|x,a-b"),
+        ("id=x", "id=..", "|x,a-b"),
+        ("id=x", "id=../secret", "|x,a-b"),
+    ] {
+        assert_eq!(
+            site.get(&format!("/page.php?{query}"), cookie).text(),
+            text,
+            "{query} {cookie}"
+        );
+    }
+    site.server.await_log("the value \"../secret.txt?\" would lead out of its part of the address");
+}
+
 #[test]
 fn explain_says_what_a_page_is_made_of() {
     let page = format!(

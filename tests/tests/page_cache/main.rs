@@ -7,6 +7,7 @@ mod esi;
 mod esi_kept;
 mod lscache;
 mod lscache_attacks;
+mod named;
 mod purge;
 mod rules;
 mod varnish;

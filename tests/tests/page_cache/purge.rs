@@ -2,8 +2,9 @@
 //! changed them.
 
 use std::fs;
+use std::net::SocketAddr;
 
-use sendoff_tests::{LIMIT, Request, Site, wait};
+use sendoff_tests::{Client, LIMIT, Request, Site, wait};
 
 use crate::{CachingServer, PAGE, is_hit, status};
 
@@ -150,6 +151,60 @@ fn what_a_request_may_have_changed_is_forgotten() {
     }
     let hit = kept.get("/page.php?c");
     assert_eq!((hit.text(), is_hit(&hit)), (three, true), "{}", status(&hit));
+}
+
+/// A client chooses the host that it names, but a request purges pages only of the site that answers
+/// it.
+#[test]
+fn a_request_purges_no_page_of_another_site() {
+    let site = Site::with("page.php", PAGE);
+    let text = "threads = 1\npage_cache_folder = 'pages'\n[[pool]]\nworkers = 3\n\
+                [[site]]\nname = 'shop'\nlisten = '127.0.0.1:0'\nroot = 'root'\npage_cache = '10m'\n\
+                purge_from = '127.0.0.9'\n[[site.route]]\nmethod = 'PURGE'\npurge = true\n\
+                [[site]]\nhosts = 'b.test'\nlisten = '127.0.0.2:0'\nroot = 'root'\npage_cache = '10m'\n";
+    let config = site.write_at(site.outside("sendoff.toml"), text);
+    let server = sendoff_tests::Server::try_run(&config, site.root(), 3);
+    let server = server.unwrap_or_else(|failed| panic!("{}", failed.stderr));
+    let status_text = server.command(&["status"]).unwrap();
+    let listens = status_text.lines().find_map(|line| line.strip_prefix("listens on ")).unwrap();
+    let all: Vec<SocketAddr> =
+        listens.split(", ").map(|address| address.trim().parse().unwrap()).collect();
+    let at = |ip: &str| *all.iter().find(|address| address.ip().to_string() == ip).unwrap();
+    let (shop, other) = (at("127.0.0.1"), at("127.0.0.2"));
+    let to =
+        |address, request: Request| Client::connect(address).ask(&request.header("Host", "b.test"));
+    let is_kept = || is_hit(&to(other, Request::get("/page.php?b")));
+    assert!(wait::until(LIMIT, is_kept));
+    let location = "/page.php?head[]=Location:+/page.php?b";
+    for request in [
+        Request::post("/page.php?b", "text/plain", "x"),
+        Request::post(location, "text/plain", "x"),
+        Request::new("PURGE", "/page.php?b"),
+        Request::new("PURGE", "/*"),
+    ] {
+        let answer = to(shop, request.clone());
+        assert!([200, 302].contains(&answer.status()), "{}", answer.text());
+        assert!(!answer.text().contains("purged: 1"), "{}", answer.text());
+        assert!(is_kept());
+    }
+    // From the address that the site names.
+    let from = || Client::connect_from(shop, [127, 0, 0, 9].into());
+    for field in [None, Some(("X-Url", ".*")), Some(("X-Purge-Method", "regex"))] {
+        for target in ["/page.php?b", "/page.php*"] {
+            let request = Request::new("PURGE", target).header("Host", "b.test");
+            let request = field
+                .into_iter()
+                .fold(request, |request, (name, value)| request.header(name, value));
+            assert_eq!(from().ask(&request).text(), "purged: 0\n", "{target} {field:?}");
+            assert!(is_kept());
+        }
+    }
+    // The operator's command knows no sites.
+    let url = "http://b.test/page.php?b";
+    assert_eq!(server.command(&["purge", url]).unwrap(), "1 kept page is forgotten\n");
+    assert!(wait::until(LIMIT, is_kept));
+    to(other, Request::post("/page.php?b", "text/plain", "x"));
+    assert!(!is_kept());
 }
 
 /// The URL says which of several servers keeps the page; so does the configuration file.

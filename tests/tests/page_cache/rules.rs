@@ -339,20 +339,6 @@ fn a_page_that_may_no_longer_be_kept_is_forgotten() {
     assert!(wait::until(LIMIT, || kept.bodies().is_empty()));
 }
 
-/// Pages that routes give to some clients only are not kept.
-#[test]
-fn what_is_named_behind_a_route_for_some_clients_is_not_kept() {
-    let site = Site::with("page.php", "<?php header('X-Accel-Redirect: /inner/a.txt');");
-    site.write("inner/a.txt", "for some");
-    let route = "[[site.route]]\nprefix = '/inner'\ninternal = true\nallow_from = ['127.0.0.1']";
-    let kept = CachingServer::with_route(site, "10m", route);
-    for _ in 0..2 {
-        let page = kept.get("/page.php");
-        assert_eq!((page.status(), &*page.text()), (200, "for some"));
-        assert_eq!(status(&page), "sendoff; fwd=uri-miss");
-    }
-}
-
 /// A dropped line may have forbidden the page to be kept.
 #[test]
 fn a_page_of_which_a_line_was_dropped_is_not_kept() {

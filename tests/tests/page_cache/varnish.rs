@@ -48,6 +48,7 @@ fn pages_are_purged_by_their_tags() {
             ["X-Cache-Tags:+post-1,all", "X-Cache-Tags:+post-2,all"],
             ["BAN", "X-Cache-Tags", "(^|,)(post\\-1)(,|$)"],
         ),
+        (["Cache-Tags:+node:1+list", "Cache-Tags:+user:1"], ["BAN", "Cache-Tags", "node:."]),
     ] {
         let kept = start(FROM_HERE);
         let [one, other] = keep(&kept, tags);
@@ -77,6 +78,10 @@ fn pages_are_purged_by_their_addresses() {
         ("BAN", "/", vec![("X-Url", "^/blog/page\\.php$"), ("X-Host", ".*")], [false, true]),
         ("BAN", "/", vec![("X-Url", "\\.(php|css)$")], [true, true]),
         ("PURGE", "/", vec![("X-Magento-Tags-Pattern", ".*")], [true, true]),
+        // A dot is any character.
+        ("BAN", "/", vec![("X-Url", "^/blog.page.php$")], [false, true]),
+        ("BAN", "/", vec![("X-Url", "^http://example.test/page.php$")], [true, true]),
+        ("BAN", "/", vec![("X-Url", "bl%6Fg")], [false, true]),
     ] {
         keep("/page.php");
         keep("/blog/page.php");
@@ -91,7 +96,8 @@ fn a_soft_purge_leaves_the_old_page_until_there_is_a_new_one() {
     let kept = start(FROM_HERE);
     let [page] = keep(&kept, ["xkey:+a"]);
     let old = kept.get(&page).text();
-    assert_eq!(order(&kept, "PURGEKEYS", "/", &[("xkey-softpurge", "a")]).status(), 200);
+    let answer = order(&kept, "PURGEKEYS", "/", &[("xkey-softpurge", "a")]);
+    assert_eq!((answer.status(), &*answer.text()), (200, "purged: 1\n"));
     let stale = kept.get(&page);
     assert_eq!((stale.text(), status(&stale)), (old.clone(), "sendoff; hit; detail=stale; ttl=0"));
     wait::for_some("a new page", || Some(kept.get(&page)).filter(|new| new.text() != old));

@@ -6,7 +6,6 @@ use std::time::Duration;
 use bytes::Bytes;
 use sendoff_delivery::segment::Segment;
 use sendoff_exchange::sink::{Sink, unless_gone};
-use sendoff_fastcgi::channel::is_for_front;
 use sendoff_fastcgi::direct::Sent;
 use sendoff_http1::CgiHeadReader;
 use sendoff_message::Cut;
@@ -20,7 +19,7 @@ use crate::application::exchange::UpstreamExchange;
 use crate::application::failure::ApplicationFailure;
 use crate::cached::may_purge;
 use crate::context::Context;
-use sendoff_zero_copy as zero_copy;
+use crate::response::named::is_for_server;
 
 /// Maximum number of explanations kept before the header block; further ones are dropped.
 const MAX_EARLY_EXPLANATIONS: usize = 1000;
@@ -192,7 +191,7 @@ impl Beginning {
         }
         // Such a response has no body, so a length would be wrong (RFC 9110 §8.6).
         head.content_length = None;
-        head.fields.retain(|field| !is_for_front(field.name()) && !field.is("x-zerocopy"));
+        head.fields.retain(|field| !is_for_server(field.name()));
         Ok(ResponseHead::of(head))
     }
 
@@ -262,7 +261,7 @@ fn inspect(
 /// True if the server acts on the field, or browsers would guess without it (`Content-Type`).
 fn is_obeyed(name: &[u8]) -> bool {
     let is = |other: &str| name.eq_ignore_ascii_case(other.as_bytes());
-    is_for_front(name) || [zero_copy::FIELD, "Location", "Content-Type"].into_iter().any(is)
+    is_for_server(name) || ["Location", "Content-Type"].into_iter().any(is)
 }
 
 fn early(what: &str) -> NoAnswer {

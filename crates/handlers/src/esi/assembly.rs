@@ -319,7 +319,7 @@ impl<'a> Assembler<'a> {
     async fn fetch(&self, address: &Text, number: Option<usize>) -> Result<Fragment, String> {
         let Context { services, site, request, nesting, .. } = *self.context;
         let Ok(_place) = self.places.acquire().await else { return Err("no place".to_owned()) };
-        let uri = target(&address.address(request), request)?;
+        let uri = target(&address.address(request)?, request)?;
         if nesting.depth >= MAX_DEPTH {
             return Err(format!("fragments lie more than {MAX_DEPTH} deep in one another"));
         }

@@ -70,6 +70,7 @@ pub(crate) fn by_uri(
         true => context.site.redirect_internally(&mut request, &mut effects, |_, _: Rewrites| true),
         false => Ok(None),
     };
+    naming.note_decided_for(effects.decided_for);
     let target = target.map_err(|answer| Denied::of(answer, uri))?;
     match &target {
         Some(_) => naming.may_pass_on(&named)?,
@@ -146,7 +147,6 @@ pub(crate) async fn follow(
     let mut merged = HeadFilter::new(sink, false, |head| {
         head_rules::apply(head, effects);
         merge(&own, head);
-        context.site.note_named(head);
     });
     let passed = Passed { application: target.application, prefix: target.prefix };
     proxy::respond(&context, passed, &mut merged).await

@@ -15,6 +15,7 @@ use sendoff_site::naming::Naming;
 use sendoff_site::sendable::{ByPath, Denied};
 use sendoff_static_files as static_files;
 use sendoff_static_files::Entry;
+use sendoff_zero_copy as zero_copy;
 
 use crate::context::Context;
 use crate::error::Outcome;
@@ -109,8 +110,13 @@ pub(crate) async fn respond(
     Ok(Outcome::Sent)
 }
 
+/// True for a field that is addressed to the server: it reaches no client.
+pub(crate) fn is_for_server(name: &[u8]) -> bool {
+    is_for_front(name) || name.eq_ignore_ascii_case(zero_copy::FIELD.as_bytes())
+}
+
 /// True if a field of the application is removed; the file may have a field of the same name.
 fn is_replaced(name: &[u8]) -> bool {
     let is = |other: &str| name.eq_ignore_ascii_case(other.as_bytes());
-    OF_THE_FILE.into_iter().any(is) || is("content-type") || is_for_front(name)
+    OF_THE_FILE.into_iter().any(is) || is("content-type") || is_for_server(name)
 }

@@ -19,6 +19,7 @@ use sendoff_fastcgi::handover::Sockets;
 use sendoff_message::Cut;
 use sendoff_message::response::{CgiHead, ResponseHead};
 use sendoff_report::explain::Remark;
+use sendoff_site::decided_for::DecidedFor;
 use sendoff_site::naming::Naming;
 use sendoff_site::sendable::{Denied, Sendable};
 use sendoff_static_files::Entry;
@@ -29,6 +30,7 @@ use crate::application::bound;
 use crate::application::exchange::UpstreamExchange;
 use crate::application::relay::{self, RelayedBody};
 use crate::application::script::Call;
+use crate::context::Context;
 use crate::error::Outcome;
 use crate::lscache;
 use crate::response::companions::Companions;
@@ -154,6 +156,7 @@ impl Call<'_> {
     ) -> Result<Outcome, Cut> {
         let naming = Naming::new(self.context.site, self.context.request);
         let mut source = self.source(&exchange, &mut begun, &naming);
+        let decided_for = naming.decided_for();
         let requirements = naming.into_requirements();
         if source.is_ok() && !requirements.is_empty() {
             // On the heap, because few names are asked for a password.
@@ -169,14 +172,16 @@ impl Call<'_> {
         }
         match source {
             Ok(BodySource::Own(zero_copy)) => {
-                let body = self.begin_body(*begun, zero_copy, is_unbuffered, sink)?;
+                if !self.has_ordinary_zero_copy(&exchange) {
+                    begun.head.fields.retain(|field| !field.is(zero_copy::FIELD));
+                }
+                let body = self.begin_body(*begun, zero_copy, decided_for, is_unbuffered, sink)?;
                 relay::pass_body(&self.context, sink, exchange, body).await?;
                 Ok(Outcome::Sent)
             }
             Ok(BodySource::Named(named)) => {
                 exchange.drain();
-                let site = self.context.site;
-                let sink = &mut HeadFilter::new(sink, false, |head| site.note_named(head));
+                let sink = &mut HeadFilter::new(sink, false, |head| decided_for.limit(head));
                 Box::pin(self.send_named(begun.head, *named, sink)).await
             }
             Err(Unsendable::Named(Denied { status, why })) => {
@@ -228,14 +233,19 @@ impl Call<'_> {
         if let Some(value) = sendfile2::value(head).filter(|_| may_name) {
             return Ok(Named::Ranges(sendfile2::open(naming, value)?).into());
         }
-        let may_mix = match exchange {
-            // Our own workers hand files over by messages; for them `X-ZeroCopy` is an ordinary
-            // field, unless the operator enables it.
-            UpstreamExchange::Worker(_) => said.unwrap_or_else(|| sendable.is_set_up()),
-            UpstreamExchange::Application(_) | UpstreamExchange::Gateway(_) => may_name,
-        };
+        let may_mix = may_name && !self.has_ordinary_zero_copy(exchange);
         let zero_copy = may_mix.then(|| ZeroCopy::announced(head)).flatten().transpose();
         zero_copy.map(BodySource::Own).map_err(Unsendable::Announced)
+    }
+
+    /// True if `X-ZeroCopy` is an ordinary field: our own workers hand files over by messages, so
+    /// for them the operator must enable it.
+    fn has_ordinary_zero_copy(&self, exchange: &UpstreamExchange) -> bool {
+        let Context { site, request, effects, .. } = self.context;
+        matches!(exchange, UpstreamExchange::Worker(_))
+            && !request.is_internal_redirect
+            && effects.settings.name_files.is_none()
+            && !site.sendable.is_set_up()
     }
 
     /// Answers with the body that a head names. The application is free already.
@@ -259,11 +269,12 @@ impl Call<'_> {
     }
 
     /// Queues the head of the application's own response, and returns the state in which its body
-    /// begins.
+    /// begins. `decided_for`: the clients for whom it is decided that the head leads nowhere else.
     fn begin_body(
         &self,
         begun: ReceivedHead,
         zero_copy: Option<ZeroCopy>,
+        decided_for: DecidedFor,
         is_unbuffered: bool,
         sink: &mut dyn Sink,
     ) -> Result<RelayedBody, Cut> {
@@ -281,13 +292,12 @@ impl Call<'_> {
             // nginx does not keep such a response either.
             head.accel_expires = Some("0".into());
         }
-        if has_names {
-            self.context.site.note_named(&mut head);
-        }
-        head.fields.retain(|field| {
-            let is_places = has_names && field.is(zero_copy::FIELD);
-            !is_places && !is_for_front(field.name())
-        });
+        let of_names = match has_names {
+            true => self.context.site.names_decided_for(),
+            false => DecidedFor::AllClients,
+        };
+        decided_for.and(of_names).limit(&mut head);
+        head.fields.retain(|field| !is_for_front(field.name()));
         sink.begin(head)?;
         let zero_copy = zero_copy.filter(|_| has_body);
         Ok(RelayedBody { rest, surplus: false, zero_copy, is_unbuffered })

@@ -14,6 +14,7 @@ use sendoff_exchange::sink::Sink;
 use sendoff_message::Cut;
 use sendoff_message::request::{CONDITIONS, Request};
 use sendoff_message::response::{CgiHead, Field, ResponseHead};
+use sendoff_site::decided_for::DecidedFor;
 use sendoff_site::effects::{AccessRequirements, Effects};
 use sendoff_site::sendable::Denied;
 use sendoff_site::{InternalTarget, Rewrites};
@@ -27,6 +28,7 @@ use crate::context::Context;
 use crate::error::Outcome;
 use crate::head_rules;
 use crate::response::internal_redirect;
+use crate::response::named;
 use crate::response::requirements::{NotMet, check};
 
 const FIELD: &[u8] = b"x-reproxy-url";
@@ -72,9 +74,9 @@ pub(crate) async fn respond(
     let value = urls(&own).unwrap_or_default().to_vec();
     let expected = own.values(EXPECTED_SIZE).next().and_then(number);
     let named = value.split(u8::is_ascii_whitespace).filter(|url| !url.is_empty());
-    let mut refused = Vec::new();
+    let (mut refused, mut decided_for) = (Vec::new(), DecidedFor::AllClients);
     for url in named.take(MAX_URLS) {
-        let target = match target(&call.context, &own, url) {
+        let target = match target(&call.context, &own, url, &mut decided_for) {
             Ok(target) => target,
             Err(Denied { status, why }) => {
                 tracing::error!(request = shown, "X-Reproxy-URL is not asked: {why}");
@@ -93,6 +95,7 @@ pub(crate) async fn respond(
         }
         match ask(call, &target, expected, sink).await? {
             Ok((exchange, begun)) => {
+                let sink = &mut HeadFilter::new(sink, false, |head| decided_for.limit(head));
                 return pass_on(call, own, &target, exchange, begun, sink).await;
             }
             Err(ApplicationFailure { status, why, .. }) => {
@@ -113,8 +116,14 @@ fn number(digits: &[u8]) -> Option<u64> {
     std::str::from_utf8(digits).ok()?.parse().ok()
 }
 
-/// The internal route that passes on requests for a URL.
-fn target(context: &Context<'_>, own: &CgiHead, url: &[u8]) -> Result<ReproxyTarget, Denied> {
+/// The internal route that passes on requests for a URL. `decided_for`: the clients for whom the
+/// decisions about all URLs so far hold.
+fn target(
+    context: &Context<'_>,
+    own: &CgiHead,
+    url: &[u8],
+    decided_for: &mut DecidedFor,
+) -> Result<ReproxyTarget, Denied> {
     let text = url.escape_ascii().to_string();
     let denied =
         |why: &str| Denied { status: StatusCode::FORBIDDEN, why: format!("{text}: {why}") };
@@ -133,11 +142,14 @@ fn target(context: &Context<'_>, own: &CgiHead, url: &[u8]) -> Result<ReproxyTar
             && gateway.is_some_and(|name| name.eq_ignore_ascii_case(&origin))
     };
     let mut effects = Effects::default();
-    match context.site.redirect_internally(&mut request, &mut effects, is_meant) {
+    let internal = context.site.redirect_internally(&mut request, &mut effects, is_meant);
+    *decided_for = decided_for.and(effects.decided_for);
+    match internal {
         Ok(Some(internal)) => {
             let auth = std::mem::take(&mut effects.auth);
             let authorizers = std::mem::take(&mut effects.authorizers);
-            let requirements = [(of_client, AccessRequirements { auth, authorizers })];
+            let requirements = AccessRequirements { auth, authorizers, ..Default::default() };
+            let requirements = [(of_client, requirements)];
             Ok(ReproxyTarget { url: text, request, effects, internal, requirements })
         }
         Ok(None) => Err(denied(&format!(
@@ -270,9 +282,7 @@ fn merge(own: &ResponseHead, head: &mut ResponseHead) {
     head.is_incomplete |= other.is_incomplete;
     head.accel_expires = head.take("X-Accel-Expires");
     let is_of_the_bytes = |field: &Field| OF_THE_BYTES.iter().any(|name| field.is(name));
-    head.fields.retain(|field| {
-        !is_of_the_bytes(field) && !sendoff_fastcgi::channel::is_for_front(field.name())
-    });
+    head.fields.retain(|field| !is_of_the_bytes(field) && !named::is_for_server(field.name()));
     let has_type = head.has("Content-Type");
     head.fields.extend(
         other

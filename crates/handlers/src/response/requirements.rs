@@ -34,7 +34,7 @@ pub(crate) async fn check(
     requirements: &[(Request, AccessRequirements)],
 ) -> Result<(), NotMet> {
     let Context { services, site, request, .. } = *context;
-    for (named, AccessRequirements { auth, authorizers }) in requirements {
+    for (named, AccessRequirements { auth, authorizers, .. }) in requirements {
         for auth in auth {
             let field = request.headers.get(AUTHORIZATION).map(|value| value.as_bytes());
             let access = services.auth.check(&site.queues, &auth.users, field, &request.peer);

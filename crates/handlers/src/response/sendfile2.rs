@@ -12,11 +12,12 @@ use percent_encoding::percent_decode;
 use sendoff_delivery::segment::Segment;
 use sendoff_exchange::sink;
 use sendoff_exchange::sink::Sink;
-use sendoff_fastcgi::channel::is_for_front;
 use sendoff_message::Cut;
 use sendoff_message::response::{CgiHead, ResponseHead};
 use sendoff_site::sendable::{ByPath, Denied};
 use sendoff_static_files::Entry;
+
+use crate::response::named::is_for_server;
 
 const FIELD: &[u8] = b"x-sendfile2";
 
@@ -83,7 +84,7 @@ pub(crate) async fn respond(
     let mut out = ResponseHead::of(head);
     out.accel_expires = out.take("X-Accel-Expires");
     out.length = Some(segments.iter().map(Segment::len).sum());
-    out.fields.retain(|field| !is_for_front(field.name()));
+    out.fields.retain(|field| !is_for_server(field.name()));
     sink::respond(sink, out, segments).await
 }
 

@@ -1,5 +1,6 @@
 //! The pages that `X-LiteSpeed-Purge` names.
 
+use memchr::memmem;
 use serde::{Deserialize, Serialize};
 use sha1::{Digest, Sha1};
 
@@ -7,9 +8,9 @@ use super::cookies::Owner;
 use super::fields::Labels;
 use crate::address::PageAddress;
 use crate::key::Hash;
-use crate::purge::Purge;
+use crate::purge::located;
 
-/// A purge that an application has ordered.
+/// A purge that an application or a request has ordered.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NamedPurge {
     /// The name of its site: no other site's pages are concerned.
@@ -35,17 +36,20 @@ pub(crate) enum Named {
     All,
     Tag(String),
     Address(PageAddress),
+    /// The pages whose addresses begin with this one.
+    Beneath(PageAddress),
     /// The pages whose addresses contain this text.
     Containing(Vec<u8>),
+    /// The pages whose addresses contain all of these texts.
+    AddressWith(Vec<String>),
+    /// The pages with a tag that contains all of these texts.
+    TagWith(Vec<String>),
 }
 
 impl Named {
     /// The pages at a path, or at a URL of the same host.
     pub(super) fn url(host: &str, url: &str) -> Option<Self> {
-        match Purge::of_location(host, url.as_bytes())? {
-            Purge::Page(address) => Some(Self::Address(address)),
-            Purge::Everything | Purge::Beneath(_) | Purge::Named(_) => None,
-        }
+        located(host, url.as_bytes()).map(Self::Address)
     }
 }
 
@@ -82,20 +86,41 @@ impl NamedPurge {
             PurgedAudience::Public => &[][..],
             PurgedAudience::Owner(_) => &labels.own_tags,
         };
+        let tags = || labels.tags.iter().chain(own);
         let names = |named: &Named| match named {
             Named::All => true,
-            Named::Tag(tag) => labels.tags.iter().chain(own).any(|known| known == tag),
+            Named::Tag(tag) => tags().any(|known| known == tag),
+            Named::TagWith(texts) => tags().any(|tag| contains(tag.as_bytes(), texts)),
             Named::Address(address) => *address == page.address,
+            Named::Beneath(PageAddress { host, uri }) => {
+                *host == page.address.host && page.address.uri.starts_with(uri)
+            }
             Named::Containing(text) => page.address.contains(text),
+            Named::AddressWith(texts) => contains(&page.address.uri, texts),
         };
         page.site == self.site.as_bytes() && is_of_audience && self.names.iter().any(names)
+    }
+
+    /// The hash of the only page that it may concern in its site; `None`: it may concern several, or
+    /// makes it old instead of purging it.
+    pub(crate) fn only_page(&self) -> Option<Hash> {
+        match (&self.of, &self.names[..]) {
+            (PurgedAudience::Public, [Named::Address(address)]) if !self.is_stale => {
+                Some(page_hash(self.site.as_bytes(), address))
+            }
+            _ => None,
+        }
     }
 
     pub(crate) fn places(&self) -> Places {
         let (mut tags, mut addresses) = (Vec::new(), Vec::new());
         for named in &self.names {
             match named {
-                Named::All | Named::Containing(_) => return Places::Everywhere,
+                Named::All
+                | Named::Beneath(_)
+                | Named::Containing(_)
+                | Named::AddressWith(_)
+                | Named::TagWith(_) => return Places::Everywhere,
                 Named::Tag(tag) => tags.push(tag_hash(self.site.as_bytes(), tag)),
                 Named::Address(address) => addresses.push(address.hash()),
             }
@@ -105,11 +130,26 @@ impl NamedPurge {
 }
 
 impl PurgeSubject {
+    /// The hash of the address in its site.
+    pub(crate) fn page_hash(&self) -> Hash {
+        page_hash(&self.site, &self.address)
+    }
+
     /// Hashes of all tags.
     pub(crate) fn tag_hashes(&self) -> impl Iterator<Item = Hash> {
         let Labels { tags, own_tags, .. } = &self.labels;
         tags.iter().chain(own_tags).map(|tag| tag_hash(&self.site, tag))
     }
+}
+
+fn page_hash(site: &[u8], address: &PageAddress) -> Hash {
+    let hash = Sha1::new().chain_update((site.len() as u64).to_le_bytes());
+    hash.chain_update(site).chain_update(address.hash()).finalize().into()
+}
+
+/// True if a text contains all of these.
+fn contains(text: &[u8], parts: &[String]) -> bool {
+    parts.iter().all(|part| memmem::find(text, part.as_bytes()).is_some())
 }
 
 fn tag_hash(site: &[u8], tag: &str) -> Hash {

@@ -34,6 +34,8 @@ struct CompiledMap {
     source: Source,
     rows: Rows,
     default: Rc<Row>,
+    /// Its value may differ between clients that ask for the same address.
+    tells_clients_apart: bool,
 }
 
 /// A row of a map, or its default.
@@ -88,6 +90,12 @@ impl Maps {
         self.0.get(number).map_or_else(|| Ok(Vec::new()), |map| map.other_values(request))
     }
 
+    /// True if the map with this number may have different values for clients that ask for the same
+    /// address.
+    pub(crate) fn tell_clients_apart(&self, number: usize) -> bool {
+        self.0.get(number).is_some_and(|map| map.tells_clients_apart)
+    }
+
     /// The name of the map with this number.
     pub(crate) fn name(&self, number: usize) -> &str {
         self.0.get(number).map_or("", |map| &map.name)
@@ -116,9 +124,13 @@ impl CompiledMap {
     fn compile(map: &RequestMap) -> io::Result<Self> {
         let named = |error: String| io::Error::other(format!("map {}: {error}", map.name));
         let default = Rc::new(Row { pattern: None, value: Text::of_map(&map.default) });
+        let source = Source::compile(&map.source).map_err(named)?;
+        let mut values = map.rows.iter().map(|row| &row.value).chain([&map.default]);
         Ok(Self {
             name: map.name.clone(),
-            source: Source::compile(&map.source).map_err(named)?,
+            tells_clients_apart: source.is_about_client()
+                || values.any(|value| Text::of_map(value).shows_client(&Maps::default())),
+            source,
             rows: Rows::compile(&map.rows).map_err(named)?,
             default,
         })

@@ -54,6 +54,15 @@ impl Source {
         })
     }
 
+    /// True if it is a part by which clients differ that ask for the same address. The query is a
+    /// part of the address, and so is the host.
+    pub(super) fn is_about_client(&self) -> bool {
+        match self {
+            Self::Header(_) | Self::Cookie(..) | Self::Client | Self::Country(_) => true,
+            Self::Query(..) | Self::Host | Self::Path | Self::Method | Self::Scheme => false,
+        }
+    }
+
     /// The part of a request.
     pub(super) fn read<'r>(&self, request: &'r Request) -> Part<'r> {
         Part::Text(match self {

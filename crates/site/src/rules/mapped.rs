@@ -12,6 +12,24 @@ use crate::text::{Captured, MapNames, Text};
 impl CompiledRoute {
     /// The maps that the texts of the route contain.
     pub(super) fn used_maps(&self) -> UsedMaps {
+        let handler = match &self.handler {
+            Some(CompiledHandler::Redirect { to, .. }) => Some(to),
+            Some(CompiledHandler::Respond { body, .. }) => Some(body),
+            _ => None,
+        };
+        let others = self.texts().chain(handler).flat_map(Text::maps);
+        let for_application: Vec<_> =
+            self.request_headers.iter().map(TextChange::text).flat_map(Text::maps).collect();
+        let in_texts = distinct(for_application.iter().copied().chain(others).chain(self.limit_by));
+        // Scripts of the route may change anything about the request.
+        let changes_request = !self.request_headers.is_empty() || !self.lua.is_empty();
+        let conditions = self.conditions.when.iter().map(|when| when.map);
+        let conditions = conditions.filter(|_| changes_request);
+        UsedMaps { of_page: distinct(conditions.chain(for_application)), in_texts }
+    }
+
+    /// The texts by which it changes the path, parameters and the response, whatever its handler is.
+    pub(super) fn texts(&self) -> impl Iterator<Item = &Text> {
         let rewrites =
             self.rewrite.iter().chain(self.try_files.iter().filter_map(|one| match one {
                 Candidate::Path(rewrite) => Some(rewrite),
@@ -22,25 +40,10 @@ impl CompiledRoute {
             HeadChanges::Rendered(changes) => &changes[..],
             HeadChanges::None | HeadChanges::Fixed(_) => &[],
         };
-        let handler = match &self.handler {
-            Some(CompiledHandler::Redirect { to, .. }) => Some(to),
-            Some(CompiledHandler::Respond { body, .. }) => Some(body),
-            _ => None,
-        };
-        let others = rewrites
+        rewrites
             .flatten()
             .chain(response.iter().map(TextChange::text))
             .chain(self.params.iter().map(|(_, text)| text))
-            .chain(handler)
-            .flat_map(Text::maps);
-        let for_application: Vec<_> =
-            self.request_headers.iter().map(TextChange::text).flat_map(Text::maps).collect();
-        let in_texts = distinct(for_application.iter().copied().chain(others).chain(self.limit_by));
-        // Scripts of the route may change anything about the request.
-        let changes_request = !self.request_headers.is_empty() || !self.lua.is_empty();
-        let conditions = self.conditions.when.iter().map(|when| when.map);
-        let conditions = conditions.filter(|_| changes_request);
-        UsedMaps { of_page: distinct(conditions.chain(for_application)), in_texts }
     }
 
     /// Adds the limits of the route. Requests for which the map that they are counted by has no
@@ -111,15 +114,6 @@ impl CompiledRoutes {
             Some((self.maps.name(*number).to_owned(), mapped.value(request)))
         };
         numbers.iter().filter_map(value).collect()
-    }
-
-    /// True if a route for redirects of applications depends on a map. The redirects are followed
-    /// behind the page cache, so their pages are not kept.
-    pub(crate) fn map_redirects(&self) -> bool {
-        self.routes.iter().any(|route| {
-            route.is_internal
-                && (!route.conditions.when.is_empty() || !route.maps.in_texts.is_empty())
-        })
     }
 }
 

@@ -3,10 +3,13 @@
 use http::StatusCode;
 use sendoff_message::request::Request;
 
-use super::{CompiledHandler, CompiledRoute, CompiledRoutes};
+use super::{CompiledHandler, CompiledRoute, CompiledRoutes, TextChange};
+use crate::decided_for::DecidedFor;
 use crate::effects::{AccessRequirements, Answer, Effects};
+use crate::maps::Maps;
 use crate::matching::Matched;
 use crate::router::{PathTarget, Router};
+use crate::text::Text;
 
 /// The target of an application's redirect: an internal route that passes the request on.
 #[derive(Debug)]
@@ -26,9 +29,10 @@ impl CompiledRoutes {
         })
     }
 
-    /// True if a route may set conditions for the client.
-    pub(crate) fn ask_clients(&self) -> bool {
-        self.routes.iter().any(CompiledRoute::asks_client)
+    /// The clients for whom decisions about all named resources hold.
+    pub(crate) fn names_decided_for(&self) -> DecidedFor {
+        let each = self.routes.iter().map(|route| route.names_decided_for);
+        each.fold(DecidedFor::AllClients, DecidedFor::and)
     }
 
     /// Checks the routes for a request that an application has redirected here, or for a file that
@@ -44,6 +48,7 @@ impl CompiledRoutes {
     ) -> Result<(), Answer> {
         let mut auth = None;
         for route in &self.routes {
+            requirements.decided_for = requirements.decided_for.and(route.decides_for(request));
             if route.matched(request, &self.maps)?.is_none() {
                 continue;
             }
@@ -85,8 +90,9 @@ impl CompiledRoutes {
         asks: impl Fn(usize, Rewrites) -> bool,
     ) -> Result<Option<InternalTarget>, Answer> {
         let mut requirements = AccessRequirements::default();
-        let found = self.internal_route(request, &mut requirements, &asks)?;
-        let Some((route, application, matched)) = found else { return Ok(None) };
+        let found = self.internal_route(request, &mut requirements, &asks);
+        effects.decided_for = effects.decided_for.and(requirements.decided_for);
+        let Some((route, application, matched)) = found? else { return Ok(None) };
         route.note_page(&self.maps, request, &matched, effects);
         route.collect(request, &matched.captured, effects);
         (effects.auth, effects.authorizers) = (requirements.auth, requirements.authorizers);
@@ -115,23 +121,20 @@ impl CompiledRoutes {
         requirements: &mut AccessRequirements,
         asks: impl Fn(usize, Rewrites) -> bool,
     ) -> Result<Option<(&CompiledRoute, usize, Matched)>, Answer> {
-        let Some(found) = self.internal_route_of_path(request, &asks)? else { return Ok(None) };
-        let mut require = |route: &CompiledRoute| {
-            requirements.authenticate_also(route.auth.as_ref());
-            requirements.ask(route.authorize.as_ref());
-        };
-        require(found.0);
-        for read in read_by_application(request)? {
-            if let Some((route, ..)) = self.internal_route_of_path(&read, &asks)? {
-                require(route);
+        let found = self.internal_route_of_path(request, requirements, &asks)?;
+        if found.is_some() {
+            for read in read_by_application(request)? {
+                self.internal_route_of_path(&read, requirements, &asks)?;
             }
         }
-        Ok(Some(found))
+        Ok(found)
     }
 
+    /// As [`internal_route`](Self::internal_route), for the path of the request alone.
     fn internal_route_of_path(
         &self,
         request: &Request,
+        requirements: &mut AccessRequirements,
         asks: impl Fn(usize, Rewrites) -> bool,
     ) -> Result<Option<(&CompiledRoute, usize, Matched)>, Answer> {
         for route in self.routes.iter().filter(|route| route.is_internal) {
@@ -140,13 +143,46 @@ impl CompiledRoutes {
             if !asks(application, rewrites) {
                 continue;
             }
+            requirements.decided_for = requirements.decided_for.and(route.decides_for(request));
             let Some(matched) = route.matched(request, &self.maps)? else { continue };
-            return match route.refusal(request) {
-                Some(refused) => Err(refused),
-                None => Ok(Some((route, application, matched))),
-            };
+            if let Some(refused) = route.refusal(request) {
+                return Err(refused);
+            }
+            requirements.authenticate_also(route.auth.as_ref());
+            requirements.ask(route.authorize.as_ref());
+            return Ok(Some((route, application, matched)));
         }
         Ok(None)
+    }
+}
+
+impl CompiledRoute {
+    /// The clients for whom its decisions about named resources hold. Only routes that end the
+    /// search or refuse a client decide about a name; the texts of an internal route change the
+    /// response.
+    pub(super) fn decides_names_for(&self, maps: &Maps) -> DecidedFor {
+        let decides = self.handler.is_some() || self.is_internal;
+        let changes = self.is_internal.then(|| {
+            let fields = self.request_headers.iter().map(TextChange::text).flat_map(Text::maps);
+            self.texts().any(|text| text.shows_client(maps))
+                || fields.into_iter().any(|map| maps.tell_clients_apart(map))
+        });
+        DecidedFor::of(
+            self.asks_client()
+                || decides && self.conditions.tell_clients_apart(maps)
+                || changes == Some(true),
+        )
+    }
+
+    /// The clients for whom its decision about this request for a named resource holds. A route
+    /// for other paths decides nothing.
+    fn decides_for(&self, request: &Request) -> DecidedFor {
+        match self.names_decided_for {
+            DecidedFor::ThisClient if self.conditions.may_hold_at(&request.path) => {
+                DecidedFor::ThisClient
+            }
+            _ => DecidedFor::AllClients,
+        }
     }
 }
 
@@ -180,7 +216,6 @@ mod tests {
     use sendoff_message::request::sample;
 
     use super::*;
-    use crate::maps::Maps;
 
     fn auth(users: &str) -> Rules {
         let auth = BasicAuth { realm: users.to_owned(), users: users.into() };

@@ -29,6 +29,7 @@ use crate::application::script::Call;
 use crate::context::Context;
 use crate::error::Outcome;
 use crate::grpc;
+use crate::response::named::is_for_server;
 use ::http::{Method, StatusCode, Version};
 
 /// The application to which a route passes a request, and the matched prefix.
@@ -273,6 +274,7 @@ impl SwitchedHead {
     /// The head that tells the client of the switch.
     fn for_client(self) -> ResponseHead {
         let mut head = ResponseHead::of(self.head);
+        head.fields.retain(|field| !is_for_server(field.name()));
         head.field("Connection", "Upgrade");
         if let Some(cookie) = self.cookie {
             head.field("Set-Cookie", cookie);
