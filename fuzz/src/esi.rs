@@ -37,7 +37,8 @@ fn walk(nodes: &[Node], asked: &Request, from: usize) -> usize {
         }
         Node::Include(Include { src, alt, .. }) => {
             for address in [Some(src), alt.as_ref()].into_iter().flatten() {
-                if let Ok(uri) = target(&address.address(asked), asked) {
+                let uri = address.address(asked).and_then(|address| target(&address, asked));
+                if let Ok(uri) = uri {
                     assert!(uri.starts_with('/'), "{uri}");
                 }
             }
