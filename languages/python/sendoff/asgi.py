@@ -297,7 +297,7 @@ class Exchange:
         return (self._write, bytes(piece), self.ended)
 
     def _start_head_timer(self):
-        """Lets the head leave soon. That of a range may wait: the first piece shows whether the range is one of a file."""
+        """Lets the head leave soon. The head of a range may wait: the first piece shows whether a file has the range."""
         if self.head.code != "206":
             self.head_timer = self.loop.call_later(HEAD_DELAY, self._send_head)
 

@@ -5,7 +5,7 @@ use sendoff_tests::frames::{
 };
 use sendoff_tests::{Client, Server, Site};
 
-/// What a request comes to.
+/// The end of a request.
 #[derive(Debug, PartialEq, Eq)]
 enum Outcome {
     Answered,

@@ -9,10 +9,11 @@ module Sendoff
     module_function
 
     # The open file that a body with `to_path` is, also inside wrappers that delegate
-    # (Rack::BodyProxy, Delegator, Tempfile); nil if the body only names a file.
+    # (Rack::BodyProxy, Delegator, Tempfile); nil if the body only names a file. (From Ruby 3.2 on
+    # every IO has `to_path`.)
     def behind(body)
       file = body.to_io if body.respond_to?(:to_io)
-      file if file.is_a?(::File)
+      file if file.is_a?(::IO)
     end
 
     # The position from which `each` would yield the bytes of the file; nil if it would yield others.
