@@ -32,8 +32,8 @@ pub struct Effects {
     /// Names and values of the maps by which pages of applications differ although address, script
     /// and parameters are the same.
     pub mapped: Vec<(String, Vec<u8>)>,
-    /// A route's condition on a map holds in some readings of the request only: applications may
-    /// read the request otherwise, and its page is not kept.
+    /// A route's condition holds in some readings of the request only: applications may read the
+    /// request otherwise, and its page is not kept.
     pub is_ambiguous: bool,
     /// The values of maps, for `sendoff explain`.
     pub map_notes: Vec<String>,
@@ -138,6 +138,7 @@ impl Effects {
     pub(super) fn is_settled(&self) -> bool {
         let Self { authorized, lua, .. } = self;
         !self.is_rewritten
+            && !self.is_ambiguous
             && self.mapped.is_empty()
             && self.auth.is_empty()
             && self.authorizers.is_empty()
