@@ -321,7 +321,7 @@ section! {
 
     /// The part of the request: a field, a cookie or a parameter by its name, or one of the words.
     /// Texts get several fields of one name as one text with `, ` between them, and the first of
-    /// several cookies or parameters; conditions look at each. What a request does not
+    /// several cookies or parameters; conditions and limits look at each. What a request does not
     /// have is the empty text. A country is two capital letters.
     from: MapSource,
         example "\"cookie:version\"", also "source" "variable" "input";
@@ -454,7 +454,8 @@ section! {
     concurrency: Number<1, 1_000_000>,
         example "10", also "limit_concurrency" "max_concurrent";
     /// Rule: `rate` and `concurrency` of this route count requests by the value of this map, such as
-    /// a key of an interface, in place of the client. Requests with the empty value are not limited.
+    /// a key of an interface, in place of the client. A request with several values, from several
+    /// parameters or fields, counts for each. Requests with the empty value alone are not limited.
     limit_by: MapName, unless "by client",
         example "\"api_key\"", also "rate_by" "limit_key";
     /// Rule: the largest rate of a response body, in bytes per second; the first second's bytes

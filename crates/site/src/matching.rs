@@ -7,6 +7,7 @@ use sendoff_config::{Clients, FieldCondition, Network};
 use sendoff_message::request::variables::{ParameterName, cookie_texts, joined_cookies};
 use sendoff_message::request::{Endpoint, Request};
 
+use super::effects::CountedBy;
 use super::maps::{Maps, When};
 use super::never_served::has_ending;
 use super::text::{Captured, Groups};
@@ -210,6 +211,8 @@ pub(super) struct Matched {
     pub(super) prefix: usize,
     /// A condition holds in some readings of the request only.
     pub(super) is_ambiguous: bool,
+    /// The requests with which limits count this one.
+    pub(super) counted_by: CountedBy,
 }
 
 impl Conditions {

@@ -247,6 +247,42 @@ respond = 'both'
     assert_eq!(both.text(), "both");
 }
 
+/// A second field or parameter leads to no other limit, whichever of them the application reads.
+#[test]
+fn each_value_of_a_request_counts() {
+    let site = Site::with("a.txt", "a");
+    let routes = r#"
+[site.map.key]
+from = 'query:key'
+values = { '~^[0-9a-f]{4}$' = '$0' }
+[site.map.token]
+from = 'header:X-Token'
+values = { '~^[0-9a-f]{4}$' = '$0' }
+[[site.route]]
+rate = '1/h burst=2'
+limit_by = 'key'
+[[site.route]]
+concurrency = 10
+limit_by = 'token'
+rate = '1/h burst=2'
+"#;
+    for other in ["key=x&key=abcd", "key=abcd&key=x", "[key]=abcd", "x;key=abcd", "key[]=abcd"] {
+        let server = run(&site, "", routes);
+        let status = |query: &str| ask(&server, &format!("/a.txt?{query}"), &[]).status();
+        assert_eq!([other; 3].map(status), [200, 200, 429], "{other}");
+        assert_eq!(["key=abcd", "key=beef", "key=x"].map(status), [429, 200, 200], "{other}");
+        assert_eq!(["key=beef&key=dead", "key=dead"].map(status), [200, 200], "both count");
+        assert_eq!(["key=beef", "key=dead"].map(status), [429, 429], "both count");
+    }
+    let server = run(&site, "", routes);
+    let status = |tokens: &[&str]| {
+        let fields: Vec<_> = tokens.iter().map(|token| ("X-Token", *token)).collect();
+        ask(&server, "/a.txt", &fields).status()
+    };
+    let asked = [&["abcd", "x"][..], &["x", "abcd"], &["abcd", "x"], &["abcd"], &["x"]];
+    assert_eq!(asked.map(status), [200, 200, 429, 429, 200]);
+}
+
 /// Python reads `?+act=edit` otherwise than PHP, so the condition holds, but the page is not kept.
 #[test]
 fn pages_of_requests_that_are_read_in_two_ways_are_not_kept() {
