@@ -320,9 +320,9 @@ section! {
     RequestMap "[site.map.NAME]"
 
     /// The part of the request: a field, a cookie or a parameter by its name, or one of the words.
-    /// Several fields of one name are one text with `, ` between them; of cookies and parameters
-    /// the first counts. What a request does not have is the empty text. A country is two capital
-    /// letters.
+    /// Texts get several fields of one name as one text with `, ` between them, and the first of
+    /// several cookies or parameters; conditions and limits look at each. What a request does not
+    /// have is the empty text. A country is two capital letters.
     from: MapSource,
         example "\"cookie:version\"", also "source" "variable" "input";
     /// The rows: pattern and value. A pattern is a whole text, in small or capital letters, or `~`
@@ -365,15 +365,19 @@ section! {
     method: List<Method>,
         example "[\"POST\", \"PUT\"]", also "methods" "limit_except" "Limit";
     /// Condition: request fields. An expression for the value, with `!` in front to match all other
-    /// values; `true`: the field is present. Of a list, all must hold.
+    /// values; `true`: the field is present. Of a list, all must hold. Of several fields with one
+    /// name, one is enough, or all as one text with `, ` between them. `Cookie` fields are one text;
+    /// it is compared as sent and as programs read it (maps.md), and a condition with `!` holds if
+    /// none of these texts matches.
     header: Map<FieldName, List<FieldTest>>,
         example "{ Cookie = 'session=' }", also "headers" "field";
     /// Condition: parameters of the query string, as for `header`. Names and values are compared as
     /// PHP reads them (`?+a.b%00=%63` is `c` for `a_b`, `a[]` is an element of `a`), and also as
-    /// other programs read them. One matching value of several is enough; a condition with `!` also
-    /// holds if the parameter is missing. A further byte makes another value: `^delete$` matches
-    /// neither `?action=delete%00` nor `?action=+delete`, which differ from `delete` for PHP's `==`,
-    /// too, but not after `trim()`; `^\s*delete[\s\x00]*$` matches all of them.
+    /// other programs read them: `?[a]`, `?a]` and `?x;a` are `a` for some. A condition holds if it
+    /// holds for one of the values that some program may read, with `!` also if a program does not
+    /// find the parameter. A further byte makes another value: `^delete$` matches neither
+    /// `?action=delete%00` nor `?action=+delete`, which differ from `delete` for PHP's `==`, too,
+    /// but not after `trim()`; `^\s*delete[\s\x00]*$` matches all of them.
     query: Map<QueryName, List<FieldTest>>,
         example "{ v = true }", also "args" "params_get" "query_string";
     /// Condition: values of the site's maps. The value as a text, with `!` in front for all other
@@ -450,7 +454,8 @@ section! {
     concurrency: Number<1, 1_000_000>,
         example "10", also "limit_concurrency" "max_concurrent";
     /// Rule: `rate` and `concurrency` of this route count requests by the value of this map, such as
-    /// a key of an interface, in place of the client. Requests with the empty value are not limited.
+    /// a key of an interface, in place of the client. A request with several values, from several
+    /// parameters or fields, counts for each. Requests with the empty value alone are not limited.
     limit_by: MapName, unless "by client",
         example "\"api_key\"", also "rate_by" "limit_key";
     /// Rule: the largest rate of a response body, in bytes per second; the first second's bytes

@@ -33,8 +33,8 @@ pub struct Effects {
     /// Names and values of the maps by which pages of applications differ although address, script
     /// and parameters are the same.
     pub mapped: Vec<(String, Vec<u8>)>,
-    /// A route's condition on a map holds in some readings of the request only: applications may
-    /// read the request otherwise, and its page is not kept.
+    /// A route's condition holds in some readings of the request only: applications may read the
+    /// request otherwise, and its page is not kept.
     pub is_ambiguous: bool,
     /// The clients for whom internal routes have decided about a redirect of an application.
     pub decided_for: DecidedFor,
@@ -83,6 +83,17 @@ pub struct RouteLimit<T> {
     pub by: Option<LimitKey>,
     /// The limit.
     pub most: T,
+}
+
+/// The requests with which the limits of a route count a request.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) enum CountedBy {
+    /// The requests of its client.
+    #[default]
+    Client,
+    /// The requests with any of these values of a map, one for each reading of the request that has
+    /// a value; empty: none limits it.
+    Values(Vec<LimitKey>),
 }
 
 /// The conditions for a client to get a file or URL that an application has named.
@@ -143,6 +154,7 @@ impl Effects {
     pub(super) fn is_settled(&self) -> bool {
         let Self { authorized, lua, .. } = self;
         !self.is_rewritten
+            && !self.is_ambiguous
             && self.mapped.is_empty()
             && self.auth.is_empty()
             && self.authorizers.is_empty()
@@ -173,11 +185,13 @@ impl Effects {
     /// by each limit, so duplicates are dropped.
     pub(super) fn limit(
         &mut self,
-        rate: Option<RouteLimit<Rate>>,
-        concurrency: Option<RouteLimit<u32>>,
+        route: RouteId,
+        by: &CountedBy,
+        rate: Option<Rate>,
+        concurrency: Option<u32>,
     ) {
-        add_limit(&mut self.rates, rate);
-        add_limit(&mut self.concurrency, concurrency);
+        add_limit(&mut self.rates, route, by, rate);
+        add_limit(&mut self.concurrency, route, by, concurrency);
     }
 
     /// Adds the restrictions of the script behind the request's path, whose routes have these
@@ -227,10 +241,22 @@ impl Effects {
     }
 }
 
-fn add_limit<T>(limits: &mut Vec<RouteLimit<T>>, limit: Option<RouteLimit<T>>) {
-    let is_new = |new: &RouteLimit<T>| limits.iter().all(|known| known.route != new.route);
-    let new = limit.filter(is_new);
-    limits.extend(new);
+fn add_limit<T: Copy>(
+    limits: &mut Vec<RouteLimit<T>>,
+    route: RouteId,
+    by: &CountedBy,
+    most: Option<T>,
+) {
+    let Some(most) = most else { return };
+    if limits.iter().any(|known| known.route == route) {
+        return;
+    }
+    match by {
+        CountedBy::Client => limits.push(RouteLimit { route, by: None, most }),
+        CountedBy::Values(keys) => {
+            limits.extend(keys.iter().map(|&key| RouteLimit { route, by: Some(key), most }));
+        }
+    }
 }
 
 /// The answer to a request.
@@ -366,18 +392,19 @@ mod tests {
 
     #[test]
     fn a_request_counts_once_by_each_limit() {
-        fn limit<T>(route: u64, most: T) -> Option<RouteLimit<T>> {
-            Some(RouteLimit { route: RouteId(route), by: None, most })
-        }
-        let interval = Duration::from_secs(1);
-        let rate = |route, burst| limit(route, Rate { interval, burst });
+        let (one, two, three) = (RouteId(1), RouteId(2), RouteId(3));
+        let rate = |burst| Rate { interval: Duration::from_secs(1), burst };
+        let keys = [LimitKey::of_value(b"a"), LimitKey::of_value(b"b")];
         let mut effects = Effects::default();
-        effects.limit(rate(1, 1), limit(1, 5));
-        effects.limit(rate(2, 1), None);
-        effects.limit(rate(1, 1), limit(1, 5));
-        effects.limit(None, limit(3, 5));
-        assert_eq!(effects.rates, [rate(1, 1).unwrap(), rate(2, 1).unwrap()]);
-        assert_eq!(effects.concurrency, [limit(1, 5).unwrap(), limit(3, 5).unwrap()]);
+        effects.limit(one, &CountedBy::Client, Some(rate(1)), Some(5));
+        effects.limit(two, &CountedBy::Values(keys.to_vec()), Some(rate(2)), None);
+        effects.limit(one, &CountedBy::Client, Some(rate(1)), Some(5));
+        effects.limit(two, &CountedBy::Values(vec![LimitKey::of_value(b"c")]), Some(rate(2)), None);
+        effects.limit(three, &CountedBy::Values(Vec::new()), None, Some(5));
+        let of_two = |by| RouteLimit { route: two, by: Some(by), most: rate(2) };
+        let of_one = RouteLimit { route: one, by: None, most: rate(1) };
+        assert_eq!(effects.rates, [of_one, of_two(keys[0]), of_two(keys[1])]);
+        assert_eq!(effects.concurrency, [RouteLimit { route: one, by: None, most: 5 }]);
     }
 
     #[test]

@@ -1,13 +1,13 @@
 //! The conditions of routes.
 
 use http::header::COOKIE;
-use http::{HeaderMap, HeaderName, Method};
+use http::{HeaderMap, HeaderName, HeaderValue, Method};
 use pcre2::bytes::{Regex, RegexBuilder};
 use sendoff_config::{Clients, FieldCondition, Network};
-use sendoff_message::request::variables;
-use sendoff_message::request::variables::ParameterName;
+use sendoff_message::request::variables::{ParameterName, cookie_texts, joined_cookies};
 use sendoff_message::request::{Endpoint, Request};
 
+use super::effects::CountedBy;
 use super::maps::{Maps, When};
 use super::never_served::has_ending;
 use super::text::{Captured, Groups};
@@ -83,38 +83,79 @@ impl Test {
     }
 }
 
+/// The readings of a request in which a condition holds: applications disagree on which of several
+/// values counts, and on spellings.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Holding {
+    Never,
+    /// In some: a route applies, but an application may read the request otherwise.
+    Sometimes,
+    Always,
+}
+
+impl Holding {
+    /// From the readings in which it holds and in which it fails. Requests always have a reading.
+    fn new(holds: bool, fails: bool) -> Self {
+        match (holds, fails) {
+            (false, _) => Self::Never,
+            (true, true) => Self::Sometimes,
+            (true, false) => Self::Always,
+        }
+    }
+}
+
 impl Field {
     fn compile(condition: &FieldCondition) -> Result<Self, String> {
         let name = HeaderName::from_bytes(condition.name.as_bytes()).ok();
         Ok(Self { name, test: Test::compile(condition)? })
     }
 
-    /// True if one of the values meets the condition. A negated condition holds if the field is
-    /// missing or one of its values differs: applications disagree on which of several values
-    /// counts.
-    fn holds(&self, headers: &HeaderMap) -> Result<bool, TooHard> {
-        let Some(name) = &self.name else { return Ok(self.test.negated) };
-        if *name == COOKIE {
-            return Ok(self.is_met_by_cookies(headers)? != self.test.negated);
+    /// Of several fields, applications read one or all as one text (RFC 9110 §5.3).
+    fn holding(&self, headers: &HeaderMap) -> Result<Holding, TooHard> {
+        let negated = self.test.negated;
+        let values = self.name.iter().flat_map(|name| headers.get_all(name));
+        let values: Vec<_> = values.map(HeaderValue::as_bytes).collect();
+        if values.is_empty() {
+            return Ok(Holding::new(negated, !negated));
         }
-        for value in headers.get_all(name) {
-            if self.test.is_met_by(value.as_bytes())? != self.test.negated {
-                return Ok(true);
-            }
+        if self.name == Some(COOKIE) {
+            let is_met = self.is_met_by_cookies(&values)?;
+            return Ok(Holding::new(is_met != negated, is_met == negated));
         }
-        Ok(self.test.negated && !headers.contains_key(name))
+        let joined = (values.len() > 1).then(|| values.join(&b", "[..]));
+        let (mut holds, mut fails) = (false, false);
+        for value in values.into_iter().chain(joined.as_deref()) {
+            let is_met = self.test.is_met_by(value)?;
+            holds |= is_met != negated;
+            fails |= is_met == negated;
+        }
+        Ok(Holding::new(holds, fails))
     }
 
-    /// All cookies are one value, regardless of the number of `Cookie` fields (RFC 9113 §8.2.3).
-    /// They are compared as sent and as PHP reads them: PHP reads `wp.x` as `wp_x`.
-    fn is_met_by_cookies(&self, headers: &HeaderMap) -> Result<bool, TooHard> {
-        let values = || headers.get_all(COOKIE).iter().map(http::HeaderValue::as_bytes);
-        for value in values() {
-            if self.test.is_met_by(value)? {
+    /// True if an application may read cookies that meet the condition. A negated condition holds
+    /// if no application does: it mostly opens something to requests without a cookie, such as the
+    /// caches between server and client, and a client may leave out any cookie.
+    fn is_met_by_cookies(&self, fields: &[&[u8]]) -> Result<bool, TooHard> {
+        for field in fields {
+            if self.test.is_met_by(field)? {
                 return Ok(true);
             }
         }
-        Ok(headers.contains_key(COOKIE) && self.test.is_met_by(&variables::cookies(values()))?)
+        let joined = joined_cookies(fields.iter().copied());
+        let mut known = vec![joined.to_vec()];
+        if fields.len() > 1 && self.test.is_met_by(&joined)? {
+            return Ok(true);
+        }
+        for text in cookie_texts(&joined) {
+            if known.contains(&text) {
+                continue;
+            }
+            if self.test.is_met_by(&text)? {
+                return Ok(true);
+            }
+            known.push(text);
+        }
+        Ok(false)
     }
 }
 
@@ -123,14 +164,17 @@ impl Parameter {
         Ok(Self { name: ParameterName::new(&condition.name), test: Test::compile(condition)? })
     }
 
-    /// True if one of the values meets the condition. A negated condition holds if the parameter is
-    /// missing or one of its values differs: applications disagree on which of several values
-    /// counts.
-    fn holds(&self, query: &[u8]) -> Result<bool, TooHard> {
-        if self.test.negated { self.misses(query) } else { self.meets(query) }
+    fn holding(&self, query: &[u8]) -> Result<Holding, TooHard> {
+        let (met, missed) = (|| self.is_met_by(query), || self.is_missed_by(query));
+        Ok(match self.test.negated {
+            false if met()? => Holding::new(true, missed()?),
+            true if missed()? => Holding::new(true, met()?),
+            _ => Holding::Never,
+        })
     }
 
-    fn meets(&self, query: &[u8]) -> Result<bool, TooHard> {
+    /// True if an application may read a value that meets the condition.
+    fn is_met_by(&self, query: &[u8]) -> Result<bool, TooHard> {
         for value in self.name.any_values(query) {
             if self.test.is_met_by(&value)? {
                 return Ok(true);
@@ -139,10 +183,13 @@ impl Parameter {
         Ok(false)
     }
 
-    fn misses(&self, query: &[u8]) -> Result<bool, TooHard> {
-        let mut is_missing = true;
-        for value in self.name.values(query) {
-            is_missing = false;
+    /// True if an application may read another value, or none. Values that are not decoded do not
+    /// count, or every `%` and `+` of a browser would make another value.
+    fn is_missed_by(&self, query: &[u8]) -> Result<bool, TooHard> {
+        if self.name.may_be_missing(query) {
+            return Ok(true);
+        }
+        for value in self.name.decoded_values(query) {
             let is_met = match value {
                 Some(value) => self.test.is_met_by(&value)?,
                 // An array has no value that an expression could match.
@@ -152,7 +199,7 @@ impl Parameter {
                 return Ok(true);
             }
         }
-        Ok(is_missing)
+        Ok(false)
     }
 }
 
@@ -162,8 +209,10 @@ pub(super) struct Matched {
     pub(super) captured: Captured,
     /// The length of the matched prefix.
     pub(super) prefix: usize,
-    /// A condition on a map holds in some readings of the request only.
+    /// A condition holds in some readings of the request only.
     pub(super) is_ambiguous: bool,
+    /// The requests with which limits count this one.
+    pub(super) counted_by: CountedBy,
 }
 
 impl Conditions {
@@ -241,15 +290,13 @@ impl Conditions {
         if !self.methods.is_empty() && !self.methods.iter().any(|m| is_method(m, &request.method)) {
             return Ok(None);
         }
-        for field in &self.headers {
-            if !field.holds(&request.headers)? {
-                return Ok(None);
-            }
-        }
-        for parameter in &self.query {
-            let query = request.query.as_deref().unwrap_or_default();
-            if !parameter.holds(query)? {
-                return Ok(None);
+        let query = request.query.as_deref().unwrap_or_default();
+        let of_fields = self.headers.iter().map(|field| field.holding(&request.headers));
+        for holding in of_fields.chain(self.query.iter().map(|one| one.holding(query))) {
+            match holding? {
+                Holding::Never => return Ok(None),
+                Holding::Sometimes => matched.is_ambiguous = true,
+                Holding::Always => {}
             }
         }
         if let Some(expression) = &self.expression {
@@ -362,41 +409,78 @@ mod tests {
         assert!(compile("(").is_err());
     }
 
+    fn condition(name: &str, value: Option<&str>, negated: bool) -> FieldCondition {
+        FieldCondition { name: name.into(), value: value.map(str::to_owned), negated }
+    }
+
+    /// The letters say in which readings a condition holds: none, some, all.
     #[test]
-    fn of_several_values_one_is_enough() {
+    fn of_several_values_and_readings_one_is_enough() {
         let holds = |value: Option<&str>, negated, query: &str| {
-            let condition =
-                FieldCondition { name: "a".into(), value: value.map(str::to_owned), negated };
-            Parameter::compile(&condition).unwrap().holds(query.as_bytes()).unwrap()
+            let parameter = Parameter::compile(&condition("a", value, negated)).unwrap();
+            match parameter.holding(query.as_bytes()).unwrap() {
+                Holding::Never => 'n',
+                Holding::Sometimes => 's',
+                Holding::Always => 'a',
+            }
         };
-        for (query, is_one, is_other, is_there) in [
-            ("a=1", true, false, true),
-            ("a=%31", true, false, true),
-            ("+a=1", true, false, true),
-            ("a=1&a=2", true, true, true),
-            ("a=2&a=1", true, true, true),
-            ("a[]=1", true, true, true),
-            ("a=2", false, true, true),
-            ("a=1%00", false, true, true),
-            ("a=+1", false, true, true),
-            ("a", false, true, true),
-            ("b=1", false, true, false),
-            ("", false, true, false),
+        for (query, expected) in [
+            // `^1$`, `!^1$`, present, missing.
+            ("a=1", "anan"),
+            ("a=%31", "anan"),
+            ("+a=1", "ssss"),
+            ("a=1&a=2", "ssan"),
+            ("a=2&a=1", "ssan"),
+            ("a[]=1", "ssan"),
+            ("a=2", "naan"),
+            ("a=1%00", "naan"),
+            ("a=+1", "naan"),
+            ("a", "naan"),
+            ("b=1", "nana"),
+            ("", "nana"),
+            ("[a]=1", "ssss"),
+            ("a]=1", "ssss"),
+            ("]a=1", "ssss"),
+            ("a=1&[a]=2", "ssan"),
+            ("a=1&x;a=2", "ssan"),
+            ("a=1;a=2", "ssan"),
+            ("a=1&a=%u0031", "ssan"),
+            ("x;a=1", "ssss"),
+            ("a=1&ab=2&[x][a]=3", "anan"),
         ] {
-            assert_eq!(holds(Some("^1$"), false, query), is_one, "{query}");
-            assert_eq!(holds(Some("^1$"), true, query), is_other, "{query}");
-            assert_eq!(holds(None, false, query), is_there, "{query}");
-            assert_eq!(holds(None, true, query), !is_there, "{query}");
+            let tests = [(Some("^1$"), false), (Some("^1$"), true), (None, false), (None, true)];
+            let found: String =
+                tests.map(|(value, negated)| holds(value, negated, query)).iter().collect();
+            assert_eq!(found, expected, "{query}");
         }
     }
 
     #[test]
-    fn cookies_are_compared_as_sent_and_as_php_reads_them() {
+    fn of_several_fields_one_or_all_count() {
+        let holding = |value: &str, negated, fields: &[&'static str]| {
+            let field = Field::compile(&condition("x-debug", Some(value), negated)).unwrap();
+            let name = || HeaderName::from_static("x-debug");
+            let fields = fields.iter().map(|text| (name(), text.parse().unwrap()));
+            field.holding(&fields.collect()).unwrap()
+        };
+        assert_eq!(holding("^1$", false, &["1"]), Holding::Always);
+        assert_eq!(holding("^1$", true, &["1"]), Holding::Never);
+        for fields in [["1", "2"], ["2", "1"], ["1", "1"]] {
+            assert_eq!(holding("^1$", false, &fields), Holding::Sometimes, "{fields:?}");
+            assert_eq!(holding("^1$", true, &fields), Holding::Sometimes, "{fields:?}");
+        }
+        assert_eq!(holding("^1, 2$", false, &["1", "2"]), Holding::Sometimes);
+        assert_eq!(holding("^[1-9, ]+$", false, &["1", "2"]), Holding::Always);
+        assert_eq!(holding("^1$", false, &[]), Holding::Never);
+        assert_eq!(holding("^1$", true, &[]), Holding::Always);
+    }
+
+    #[test]
+    fn cookies_are_compared_as_sent_and_as_applications_read_them() {
         let holds = |value: &str, negated, cookies: &[&'static str]| {
-            let condition =
-                FieldCondition { name: "Cookie".into(), value: Some(value.into()), negated };
+            let field = Field::compile(&condition("Cookie", Some(value), negated)).unwrap();
             let fields = cookies.iter().map(|text| (COOKIE, text.parse().unwrap()));
-            Field::compile(&condition).unwrap().holds(&fields.collect()).unwrap()
+            field.holding(&fields.collect()).unwrap() != Holding::Never
         };
         for cookies in [&["a_b=1"][..], &["a.b=1"], &["x=y;\ta[b=1"], &["a b"], &["x=y", "a.b=1"]] {
             assert!(holds("(?:^|; )a_b=", false, cookies), "{cookies:?}");
@@ -404,6 +488,10 @@ mod tests {
         }
         assert!(holds("a[.]b=%41", false, &["a.b=%41"]));
         assert!(holds("x=y; a=1", false, &["x=y", "a=1"]));
+        for cookie in ["x=1 a=evil", "x=1\ta=evil", "x=1,a=evil", "a=\"evil\"", "x=1;a = evil"] {
+            assert!(holds("(?:^|; )a=evil(?:;|$)", false, &[cookie]), "{cookie}");
+            assert!(!holds("(?:^|; )a=evil(?:;|$)", true, &[cookie]), "{cookie}");
+        }
         assert!(holds("^$", true, &[]) && !holds("^$", false, &[]));
     }
 }

@@ -260,7 +260,7 @@ impl CompiledRoutes {
             route.note_page(&self.maps, request, &matched, effects);
             auth = route.auth.as_ref().or(auth);
             effects.ask(route.authorize.as_ref());
-            route.limit(request, &matched.captured, effects);
+            route.limit(&matched, effects);
             effects.settings.filter = route.settings.filter.or(effects.settings.filter);
             if effects.applied.contains(&number) {
                 // The route concerns the request's own path as well, for which a later route may
@@ -312,7 +312,7 @@ impl CompiledRoutes {
     pub(super) fn limit(&self, request: &Request, effects: &mut Effects) -> Result<(), Answer> {
         for route in &self.routes {
             if let Some(matched) = route.matched(request, &self.maps)? {
-                route.limit(request, &matched.captured, effects);
+                route.limit(&matched, effects);
                 if route.handler.is_some() {
                     break;
                 }
@@ -426,7 +426,7 @@ impl CompiledRoute {
         if let Some(refused) = self.refusal(request) {
             return Applied::Answer(refused);
         }
-        self.collect(request, &matched.captured, effects);
+        self.collect(request, matched, effects);
         for change in &self.request_headers {
             change.apply_to_request(request, &matched.captured);
         }
@@ -523,7 +523,8 @@ impl CompiledRoute {
         (!may).then(|| Answer::refused(StatusCode::FORBIDDEN, why()))
     }
 
-    fn collect(&self, request: &Request, captured: &Captured, effects: &mut Effects) {
+    fn collect(&self, request: &Request, matched: &Matched, effects: &mut Effects) {
+        let captured = &matched.captured;
         effects.lua_response.extend(self.lua_response.clone());
         effects.response_headers.extend(self.response_headers.render(request, captured));
         for (name, text) in &self.params {
@@ -538,7 +539,7 @@ impl CompiledRoute {
             effects.auth = vec![Rc::clone(auth)];
         }
         effects.ask(self.authorize.as_ref());
-        self.limit(request, captured, effects);
+        self.limit(matched, effects);
     }
 
     /// Takes the first candidate that exists. Returns a status if none does and the list ends with

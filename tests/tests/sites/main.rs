@@ -13,4 +13,5 @@ mod listing;
 mod lua;
 mod maps;
 mod protection;
+mod readings;
 mod routes;

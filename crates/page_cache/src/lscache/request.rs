@@ -2,6 +2,7 @@
 
 use http::header::USER_AGENT;
 use sendoff_message::request::Request;
+use sendoff_message::request::variables::has_one_name;
 
 use super::control::Control;
 use super::cookies::{self, Owner};
@@ -99,8 +100,8 @@ pub fn without_ignored(
     }
     let is_ignored = |parameter: &&[u8]| {
         let name = parameter.split(|&byte| byte == b'=').next().unwrap_or_default();
-        // Some applications take a semicolon for `&`, and read another parameter behind it.
-        !parameter.contains(&b';')
+        // Some applications read another parameter behind a semicolon, or another name.
+        has_one_name(parameter)
             && ignored.iter().any(|ignored| match ignored.strip_suffix('*') {
                 Some(beginning) => name.starts_with(beginning.as_bytes()),
                 None => name == ignored.as_bytes(),
@@ -193,6 +194,7 @@ mod tests {
         assert_eq!(reduced("fbclid=1").unwrap(), "/a");
         assert_eq!(reduced("fbclidx=1&xutm=2").unwrap(), "/a?fbclidx=1&xutm=2");
         assert_eq!(reduced("utm_x=1;b=2").unwrap(), "/a?utm_x=1;b=2");
+        assert_eq!(reduced("fbclid=[b]=2").unwrap(), "/a?fbclid=[b]=2");
         let many = |count| "utm_x=1&".repeat(count - 1) + "b=2";
         assert_eq!(reduced(&many(MOST_PARAMETERS)).unwrap(), "/a?b=2");
         assert_eq!(reduced(&many(MOST_PARAMETERS + 1)), None);

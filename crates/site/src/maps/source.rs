@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use http::header::COOKIE;
 use http::{HeaderName, HeaderValue};
 use sendoff_config::MapSource;
-use sendoff_message::request::variables::{self, ParameterName};
+use sendoff_message::request::variables::{ParameterName, cookie_texts, joined_cookies};
 use sendoff_message::request::{Endpoint, Request, sent_cookie};
 
 use super::countries::Countries;
@@ -85,17 +85,20 @@ impl Source {
         })
     }
 
-    /// The other texts that applications may read for the part: of several parameters or cookies with one name
-    /// some take the first and some the last, PHP takes `a.b` for `a_b`, and not all decode `%41`.
+    /// The other texts that applications may read for the part: of several parameters, cookies or
+    /// fields with one name some take the first and some the last, PHP takes `a.b` for `a_b`, and
+    /// not all decode `%41` or find what others find.
     pub(super) fn other_readings(&self, request: &Request) -> Vec<Vec<u8>> {
-        let cookies = || request.headers.get_all(COOKIE).iter().map(HeaderValue::as_bytes);
+        let fields = |name| request.headers.get_all(name).iter().map(HeaderValue::as_bytes);
         let mut readings: Vec<Vec<u8>> = match self {
             Self::Query(_, name) => {
                 let query = request.query.as_deref().unwrap_or_default();
-                name.any_values(query).map(Cow::into_owned).collect()
+                let none = name.may_be_missing(query).then(Vec::new);
+                name.any_values(query).map(Cow::into_owned).chain(none).collect()
             }
-            Self::Cookie(_, name) => name.cookie_values(cookies()).collect(),
-            Self::Header(Some(COOKIE)) => vec![variables::cookies(cookies())],
+            Self::Cookie(_, name) => name.cookie_values(&joined_cookies(fields(&COOKIE))),
+            Self::Header(Some(COOKIE)) => cookie_texts(&joined_cookies(fields(&COOKIE))).collect(),
+            Self::Header(Some(name)) => fields(name).map(<[u8]>::to_vec).collect(),
             _ => return Vec::new(),
         };
         readings.sort_unstable();

@@ -213,6 +213,15 @@ fn other_readings_have_values_too() {
     let mut query = sample::request(None);
     query.query = Some("a=1&a=2&a[]=1;a=3".into());
     assert_eq!(others(MapSource::Query("a".to_owned()), &query), ["1;a=3", "2", "3"]);
+    query.query = Some("[a]=1&x;a=2".into());
+    assert_eq!(others(MapSource::Query("a".to_owned()), &query), ["1", "2"]);
+    query.query = Some("+a=1".into());
+    assert_eq!(others(MapSource::Query("a".to_owned()), &query), [""], "Python finds none");
+    let fields = with_fields(&[("x-a", b"1"), ("x-a", b"2"), ("x-a", b"1"), ("x-b", b"3")]);
+    assert_eq!(others(MapSource::Header("X-A".to_owned()), &fields), ["1", "2"]);
+    assert_eq!(others(MapSource::Header("X-B".to_owned()), &fields), [""; 0]);
+    let split = with_fields(&[("cookie", b"c=1 a_b=2"), ("cookie", b"x=3,a_b=4")]);
+    assert_eq!(others(name(), &split), ["2", "4"]);
     assert_eq!(others(MapSource::Path, &query), [""; 0]);
     let many: String = (0..=MAX_READINGS + 1).map(|number| format!("a={number}&")).collect();
     query.query = Some(many.into());

@@ -1,13 +1,15 @@
 //! Maps in routes: the values that a route needs, and the values on which a page depends.
 
+use std::collections::BTreeSet;
+
 use sendoff_message::request::{LimitKey, Request};
 
 use super::{Candidate, CompiledHandler, CompiledRoute, CompiledRoutes, HeadChanges, Rewrite};
 use super::{TextChange, UsedMaps};
-use crate::effects::{Effects, RouteLimit};
+use crate::effects::{CountedBy, Effects};
 use crate::maps::Maps;
 use crate::matching::{Matched, TooHard};
-use crate::text::{Captured, MapNames, Text};
+use crate::text::{MapNames, Text};
 
 impl CompiledRoute {
     /// The maps that the texts of the route contain.
@@ -48,22 +50,19 @@ impl CompiledRoute {
 
     /// Adds the limits of the route. Requests for which the map that they are counted by has no
     /// value are not limited.
-    pub(super) fn limit(&self, request: &Request, captured: &Captured, effects: &mut Effects) {
-        let by = match self.limit_by {
-            None => None,
-            Some(number) => {
-                let value = captured.map(number).map(|mapped| mapped.value(request));
-                match value.filter(|value| !value.is_empty()) {
-                    Some(value) => Some(LimitKey::of_value(&value)),
-                    None => return,
-                }
-            }
-        };
-        let route = self.id;
-        effects.limit(
-            self.rate.map(|most| RouteLimit { route, by, most }),
-            self.concurrency.map(|most| RouteLimit { route, by, most }),
-        );
+    pub(super) fn limit(&self, matched: &Matched, effects: &mut Effects) {
+        effects.limit(self.id, &matched.counted_by, self.rate, self.concurrency);
+    }
+
+    /// The requests with which the limits of the route count this one: applications may read
+    /// another value than the first, so each counts.
+    fn counted_by(&self, request: &Request, maps: &Maps) -> Result<CountedBy, TooHard> {
+        let Some(number) = self.limit_by else { return Ok(CountedBy::Client) };
+        let first = maps.value(number, request)?;
+        let others = maps.other_values(number, request)?;
+        let values = [&first].into_iter().chain(&others).map(|mapped| mapped.value(request));
+        let values: BTreeSet<_> = values.filter(|value| !value.is_empty()).collect();
+        Ok(CountedBy::Values(values.iter().map(|value| LimitKey::of_value(value)).collect()))
     }
 
     /// The matched parts of a request with the values of the maps that the texts need.
@@ -79,6 +78,7 @@ impl CompiledRoute {
                 known.push((number, maps.value(number, request)?));
             }
         }
+        matched.counted_by = self.counted_by(request, maps)?;
         Ok(matched)
     }
 

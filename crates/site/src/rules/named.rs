@@ -94,7 +94,7 @@ impl CompiledRoutes {
         effects.decided_for = effects.decided_for.and(requirements.decided_for);
         let Some((route, application, matched)) = found? else { return Ok(None) };
         route.note_page(&self.maps, request, &matched, effects);
-        route.collect(request, &matched.captured, effects);
+        route.collect(request, &matched, effects);
         (effects.auth, effects.authorizers) = (requirements.auth, requirements.authorizers);
         for change in &route.request_headers {
             change.apply_to_request(request, &matched.captured);
