@@ -120,7 +120,7 @@ fn the_application_s_own_cookie_binds_and_comes_back_as_it_was() {
         let ask = |cookie: &str| {
             let mut request = get_with(cookie);
             for (name, value) in fields {
-                request = request.header(name, *value);
+                request = request.header(name, value);
             }
             let mut client = server.connect();
             client.send(request.bytes());
