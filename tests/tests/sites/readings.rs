@@ -90,7 +90,7 @@ while (my $line = <STDIN>) {
 }
 "#;
 
-/// What a program says of each text.
+/// The letters that a program prints for each text.
 fn told(program: &str, arguments: &[&str], script: &str, texts: &[String]) -> Vec<String> {
     let mut child = Command::new(program)
         .args(arguments)
@@ -184,7 +184,7 @@ fn rules_find_what_other_programs_read() {
     assert!(found.iter().all(|&count| count > 50), "{found:?}");
 }
 
-/// What browsers send holds in all readings, so that the opposite condition does not.
+/// A condition holds for requests as browsers send them in all readings or in none.
 #[test]
 fn usual_requests_are_read_alike() {
     let site = Site::with("a.txt", "a");

@@ -68,8 +68,8 @@ pub(super) fn unquoted(value: &[u8]) -> Vec<u8> {
     plain
 }
 
-/// A text without the white space around it that Python's `strip()` and JavaScript's `trim()`
-/// remove: also that of Unicode, in UTF-8 or, if the text is not UTF-8, in ISO 8859-1.
+/// A text without the white space around it. Python's `strip()` and JavaScript's `trim()` remove
+/// Unicode's white space, too, in UTF-8 or, if the text is not UTF-8, in ISO 8859-1.
 pub(super) fn trimmed(text: &[u8]) -> &[u8] {
     let Ok(text) = std::str::from_utf8(text) else {
         let is_blank = |byte: &u8| byte.is_ascii_whitespace() || matches!(byte, 0x85 | 0xa0);

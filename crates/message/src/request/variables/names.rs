@@ -113,7 +113,7 @@ mod tests {
         }
     }
 
-    /// The expected keys are those of the nested values that Rack 2.2.22 or qs 6.17.1 makes.
+    /// Rack 2.2.22 or qs 6.17.1 makes nested values with the expected keys.
     #[test]
     fn keys_stand_between_brackets() {
         for (name, expected) in [
