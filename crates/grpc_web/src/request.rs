@@ -14,7 +14,7 @@ pub(crate) const GRPC: &[u8] = b"application/grpc";
 /// Its form for browsers.
 const WEB: &[u8] = b"-web";
 
-/// What follows if the body is in base64.
+/// Stands behind it if the body is in base64.
 const TEXT: &[u8] = b"-text";
 
 /// The most bytes of a body in base64: one of the largest messages that gRPC takes by default.
@@ -82,7 +82,7 @@ impl WebCall {
     }
 }
 
-/// What follows `application/grpc-web` in the media type of the body.
+/// The rest of the media type behind `application/grpc-web`.
 fn rest_of_type(fields: &HeaderMap) -> Option<&[u8]> {
     fields.get(CONTENT_TYPE)?.as_bytes().strip_prefix(GRPC)?.strip_prefix(WEB)
 }
