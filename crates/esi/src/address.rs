@@ -6,7 +6,8 @@
 
 use std::ops::Range;
 
-use percent_encoding::{AsciiSet, CONTROLS, NON_ALPHANUMERIC, percent_decode, percent_encode};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode, percent_encode};
+use sendoff_message::request::NOT_IN_URI;
 
 /// The characters that are escaped in values: all that could end a part of an address.
 pub(crate) const NOT_IN_PART: &AsciiSet =
@@ -16,19 +17,7 @@ pub(crate) const NOT_IN_PART: &AsciiSet =
 const NOT_IN_ESCAPED_PART: &AsciiSet = &NOT_IN_PART.remove(b'%').remove(b'+');
 
 /// The characters that are escaped in a whole query: all that no query has.
-const NOT_IN_QUERY: &AsciiSet = &CONTROLS
-    .add(b' ')
-    .add(b'"')
-    .add(b'#')
-    .add(b'\'')
-    .add(b'<')
-    .add(b'>')
-    .add(b'\\')
-    .add(b'^')
-    .add(b'`')
-    .add(b'{')
-    .add(b'|')
-    .add(b'}');
+const NOT_IN_QUERY: &AsciiSet = &NOT_IN_URI.add(b'#').add(b'\'');
 
 /// The form in which a client has sent a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
