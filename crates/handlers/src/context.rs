@@ -7,6 +7,7 @@ use sendoff_compress::Policy;
 use sendoff_message::request::Request;
 use sendoff_site::Site;
 use sendoff_site::effects::Effects;
+use sendoff_upstream::hosts::Hosts;
 
 use crate::esi::Budget;
 use crate::services::Services;
@@ -46,15 +47,19 @@ impl Nesting<'_> {
 impl<'a> Context<'a> {
     /// The request in the form from which messages for applications are made.
     pub(crate) fn for_application(&self) -> ApplicationRequest<'a> {
-        self.as_known(self.request)
+        let Self { services, site, request, effects, user, .. } = *self;
+        ApplicationRequest { request, site, effects, user, config: &services.config }
     }
 
-    /// As [`Self::for_application`], of the request as the application knows it.
-    pub(crate) fn as_known<'r>(&self, request: &'r Request) -> ApplicationRequest<'r>
-    where
-        'a: 'r,
-    {
-        let Self { services, site, effects, user, .. } = *self;
-        ApplicationRequest { request, site, effects, user, config: &services.config }
+    /// Makes a message of the request as the application on these hosts knows it.
+    pub(crate) fn for_hosts<T, M>(
+        &self,
+        hosts: &Hosts<T>,
+        make: impl FnOnce(&ApplicationRequest<'_>) -> M,
+    ) -> M {
+        match hosts.own(self.request) {
+            Some(own) => make(&ApplicationRequest { request: &own, ..self.for_application() }),
+            None => make(&self.for_application()),
+        }
     }
 }

@@ -84,9 +84,7 @@ pub(crate) async fn respond(
             let hosts = &services.attached[site.number][number];
             sink.client().notes().pool = pool_of(context, number);
             let role = Role::Responder(script);
-            let own = hosts.own(request);
-            let known = context.as_known(own.as_ref().unwrap_or(request));
-            let parameters = parameters(&known, script);
+            let parameters = context.for_hosts(hosts, |asked| parameters(asked, script));
             Box::pin(call.send_to_host(role, hosts, parameters, sink)).await
         }
     };

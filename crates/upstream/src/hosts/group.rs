@@ -171,8 +171,13 @@ impl<T> Hosts<T> {
 
     /// The request as the application knows it: its cookie names no host; `None`: as it is.
     pub fn own(&self, request: &Request) -> Option<Request> {
-        let headers = self.placement.tagged_cookie()?.without_tags(&request.headers)?;
-        Some(Request { headers, ..request.clone() })
+        let cookie = self.placement.tagged_cookie()?;
+        if !cookie.is_tagged(&request.headers) {
+            return None;
+        }
+        let mut own = request.clone();
+        cookie.remove_tags(&mut own.headers);
+        Some(own)
     }
 
     /// The number of hosts.

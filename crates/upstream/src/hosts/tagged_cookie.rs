@@ -7,8 +7,11 @@
 //!   client       Set-Cookie: id=743009548c95a958~7      Cookie: id=743009548c95a958~7
 //! ```
 
-use http::header::COOKIE;
+use std::borrow::Cow;
+
+use http::header::{COOKIE, Entry};
 use http::{HeaderMap, HeaderValue};
+use sendoff_message::request::sent_cookies;
 use sendoff_message::response::Field;
 
 use super::wish::HostTag;
@@ -26,34 +29,34 @@ pub(super) struct TaggedCookie<'a> {
 }
 
 impl TaggedCookie<'_> {
-    /// The fields as the application knows them; `None`: they have no tag.
-    pub(super) fn without_tags(self, fields: &HeaderMap) -> Option<HeaderMap> {
-        let untagged: Vec<_> =
-            fields.get_all(COOKIE).iter().map(|field| self.without_tag(field)).collect();
-        if untagged.iter().all(Option::is_none) {
-            return None;
-        }
-        let mut fields = fields.clone();
-        if let http::header::Entry::Occupied(mut cookies) = fields.entry(COOKIE) {
-            for (field, untagged) in cookies.iter_mut().zip(untagged) {
-                untagged.into_iter().for_each(|untagged| *field = untagged);
-            }
-        }
-        Some(fields)
+    /// True if a request has it with a tag.
+    pub(super) fn is_tagged(self, fields: &HeaderMap) -> bool {
+        sent_cookies(fields)
+            .any(|(name, value)| name == self.name.as_bytes() && tagged(value).is_some())
     }
 
-    /// A `Cookie` field without tags; `None`: it has none.
-    fn without_tag(self, field: &HeaderValue) -> Option<HeaderValue> {
-        let mut is_changed = false;
-        let parts = field.as_bytes().split(|&byte| byte == b';').map(|part| {
-            let Some(value) = self.value_at(part) else { return part.to_vec() };
-            let Some((_, own)) = tagged(&part[value..]) else { return part.to_vec() };
-            is_changed = true;
-            [&part[..value], own].concat()
+    /// Removes the tags from a request.
+    pub(super) fn remove_tags(self, fields: &mut HeaderMap) {
+        if let Entry::Occupied(mut cookies) = fields.entry(COOKIE) {
+            for field in cookies.iter_mut() {
+                // A part of a valid value is valid.
+                if let Ok(own) = HeaderValue::from_bytes(&self.without_tag(field.as_bytes())) {
+                    *field = own;
+                }
+            }
+        }
+    }
+
+    /// A `Cookie` field without tags.
+    fn without_tag(self, field: &[u8]) -> Vec<u8> {
+        let parts = field.split(|&byte| byte == b';').map(|part| {
+            let Some(value) = self.value_at(part) else { return Cow::Borrowed(part) };
+            match tagged(&part[value..]) {
+                Some((_, own)) => Cow::Owned([&part[..value], own].concat()),
+                None => Cow::Borrowed(part),
+            }
         });
-        let own = parts.collect::<Vec<_>>().join(&b';');
-        // A part of a valid value is valid.
-        HeaderValue::from_bytes(&own).ok().filter(|_| is_changed)
+        parts.collect::<Vec<_>>().join(&b';')
     }
 
     /// Writes the tag in front of the values that a response gives this cookie. A cookie without a
@@ -94,10 +97,12 @@ mod tests {
     const COOKIE_ID: TaggedCookie<'_> = TaggedCookie { name: "id" };
 
     fn own(fields: &[&str]) -> Option<Vec<String>> {
-        let fields = fields.iter().map(|field| (COOKIE, field.parse().unwrap())).collect();
-        let own = COOKIE_ID.without_tags(&fields)?;
-        let own = own.get_all(COOKIE).iter().map(|field| field.to_str().unwrap().to_owned());
-        Some(own.collect())
+        let mut fields: HeaderMap =
+            fields.iter().map(|field| (COOKIE, field.parse().unwrap())).collect();
+        let is_tagged = COOKIE_ID.is_tagged(&fields);
+        COOKIE_ID.remove_tags(&mut fields);
+        let own = fields.get_all(COOKIE).iter().map(|field| field.to_str().unwrap().to_owned());
+        is_tagged.then(|| own.collect())
     }
 
     #[test]

@@ -45,9 +45,7 @@ pub(super) async fn ask(
 ) -> Result<Begun, ApplicationFailure> {
     let Context { services, site, request, .. } = *context;
     let hosts = &services.attached[site.number][authorizer.application];
-    let own = hosts.own(request);
-    let known = context.as_known(own.as_ref().unwrap_or(request));
-    let parameters = parameters::of_question(&known, authorizer);
+    let parameters = context.for_hosts(hosts, |asked| parameters::of_question(asked, authorizer));
     let mut call = Call::new(*context);
     // The authorizer answers the server, not the client.
     let mut asker = ResponseBuffer::new(&request.method);

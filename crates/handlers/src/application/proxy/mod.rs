@@ -95,13 +95,9 @@ pub(crate) fn message(
     sink: &mut dyn Sink,
 ) -> Result<GatewayMessage, ApplicationFailure> {
     let may_switch = may_switch(context.request, sink);
-    let own = gateway.hosts().own(context.request);
-    let message = sendoff_application_request::message(
-        &context.as_known(own.as_ref().unwrap_or(context.request)),
-        gateway.proxy(),
-        passed.prefix,
-        may_switch,
-    )?;
+    let message = context.for_hosts(gateway.hosts(), |asked| {
+        sendoff_application_request::message(asked, gateway.proxy(), passed.prefix, may_switch)
+    })?;
     Ok(message)
 }
 
