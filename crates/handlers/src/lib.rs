@@ -24,7 +24,6 @@ mod dispatch;
 mod error;
 mod esi;
 mod file;
-mod grpc;
 mod head_rules;
 mod lscache;
 mod lua;

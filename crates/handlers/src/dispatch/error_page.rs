@@ -8,6 +8,7 @@ use http::StatusCode;
 use http::header::{self, HeaderName};
 use sendoff_exchange::head_filter::HeadFilter;
 use sendoff_exchange::sink::Sink;
+use sendoff_grpc as grpc;
 use sendoff_htaccess::ErrorDocument;
 use sendoff_message::Cut;
 use sendoff_message::request::{CONDITIONS, Request};
@@ -19,7 +20,6 @@ use super::plan::SitePlan;
 use super::{handle, one_line};
 use crate::context::Context;
 use crate::error::{self, Outcome, Refused};
-use crate::grpc;
 use crate::respond;
 
 /// Fields that describe a request's body. The request for an error page has no body.

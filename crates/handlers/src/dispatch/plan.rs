@@ -9,7 +9,7 @@ use sendoff_compress::translate_tags;
 use sendoff_config::{Compress, GatewayProtocol, PageCache, TlsVersion};
 use sendoff_exchange::clients::RequestPermit;
 use sendoff_exchange::service::{self, BodyTerms, Intake};
-use sendoff_grpc_web::WebCall;
+use sendoff_grpc::{self as grpc, WebCall};
 use sendoff_http1::client::remove_nominated;
 use sendoff_lua_host::ScriptAnswer;
 use sendoff_message::request::{LimitKey, Request, RouteId, TLS_13, Who as Client};
@@ -22,7 +22,6 @@ use sendoff_site::{DecisionContext, Site};
 
 use crate::application::authorizer::Denial;
 use crate::esi;
-use crate::grpc;
 use crate::services::Services;
 use crate::subrequest::Asker;
 
@@ -146,7 +145,8 @@ impl SitePlan {
             // Only HTTP can transmit a body whose length is not known before its end.
             Answer::Proxy { application, .. } => {
                 let gateway = &services.gateways[site.number][*application];
-                if grpc::web_call(gateway, request).is_some_and(WebCall::needs_whole_body) {
+                let web = WebCall::of(request, gateway.proxy());
+                if web.is_some_and(WebCall::needs_whole_body) {
                     return Intake::Whole;
                 }
                 match gateway.proxy().protocol {

@@ -9,7 +9,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use sendoff_application_request::public_urls::make_public;
 use sendoff_exchange::sink::{Sink, unless_gone};
-use sendoff_grpc_web::WebResponse;
+use sendoff_grpc::{WebCall, WebResponse};
 use sendoff_message::Cut;
 use sendoff_message::request::Request;
 use sendoff_message::response::{CgiHead, ResponseHead};
@@ -28,7 +28,6 @@ use crate::application::retry::{is_repeatable, log_retry};
 use crate::application::script::Call;
 use crate::context::Context;
 use crate::error::Outcome;
-use crate::grpc;
 use crate::response::named::is_for_server;
 use ::http::{Method, StatusCode, Version};
 
@@ -51,7 +50,7 @@ pub(crate) async fn respond(
     sink: &mut dyn Sink,
 ) -> Result<Outcome, Cut> {
     let gateway = &context.services.gateways[context.site.number][passed.application];
-    let Some(web) = grpc::web_call(gateway, context.request) else {
+    let Some(web) = WebCall::of(context.request, gateway.proxy()) else {
         return answer(context, gateway, passed, sink).await;
     };
     let Ok(request) = web.as_grpc(context.request) else {

@@ -2,39 +2,21 @@
 
 use bytes::Bytes;
 use http::StatusCode;
-use http::header::CONTENT_TYPE;
 use percent_encoding::{AsciiSet, CONTROLS, percent_encode};
-use sendoff_config::GatewayProtocol;
 use sendoff_exchange::sink::{Sink, respond};
-use sendoff_grpc_web::WebCall;
 use sendoff_message::Cut;
-use sendoff_message::request::Request;
 use sendoff_message::response::{ResponseHead, append_fields};
-use sendoff_upstream_gateway::Gateway;
 
 /// Bytes that `grpc-message` encodes.
 const NOT_IN_MESSAGE: &AsciiSet = &CONTROLS.add(b'%');
 
-/// The call of gRPC-Web that a request makes to an application for which it becomes one of gRPC.
-pub(crate) fn web_call(gateway: &Gateway, request: &Request) -> Option<WebCall> {
-    let GatewayProtocol::Http2 { grpc_web: true, .. } = gateway.proxy().protocol else {
-        return None;
-    };
-    WebCall::of(request)
-}
-
-/// True for a request of gRPC: its media type is `application/grpc`, perhaps with the format of the
-/// messages (`+proto`). gRPC-Web is another protocol.
-pub(crate) fn is_call(request: &Request) -> bool {
-    let media_type = request.headers.get(CONTENT_TYPE).map(|value| value.as_bytes());
-    let rest = media_type.and_then(|name| name.strip_prefix(b"application/grpc"));
-    rest.is_some_and(|rest| matches!(rest.first(), None | Some(b'+' | b';')))
-}
-
 /// Answers a call that failed here in place of an error page: status 200 and a head that says all
 /// (`Trailers-Only`), as Envoy does. A client could derive the code of gRPC from another status, but
 /// not the reason.
-pub(crate) async fn respond_error(
+///
+/// # Errors
+/// The client has gone.
+pub async fn respond_error(
     sink: &mut dyn Sink,
     status: StatusCode,
     fields: Vec<(&'static str, Bytes)>,

@@ -1,26 +1,22 @@
-use std::os::fd::AsFd;
-
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use http::header::{CONTENT_TYPE, TE};
 use http::{HeaderMap, HeaderValue, Method};
-use rustix::io::Errno;
+use sendoff_config::{GatewayProtocol, Proxy};
 use sendoff_message::request::{Body, Request};
+use sendoff_sys::file::read_exact_at;
 
-/// The media type of gRPC, without the format of the messages.
-pub(crate) const GRPC: &[u8] = b"application/grpc";
+use crate::{GRPC, format_of};
 
-/// Its form for browsers.
-const WEB: &[u8] = b"-web";
-
-/// Stands behind it if the body is in base64.
-const TEXT: &[u8] = b"-text";
+/// The media types of gRPC-Web: the body as it is, and in base64.
+const BINARY: &[u8] = b"application/grpc-web";
+const TEXT: &[u8] = b"application/grpc-web-text";
 
 /// The most bytes of a body in base64: one of the largest messages that gRPC takes by default.
 const MAX_TEXT: u64 = 6 << 20;
 
-/// A call of gRPC-Web.
+/// A call of gRPC-Web that becomes one of gRPC.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WebCall {
     /// Both bodies are in base64.
@@ -32,18 +28,27 @@ pub struct WebCall {
 pub struct Unreadable;
 
 impl WebCall {
-    /// The call that a request makes; `None`: it is none of gRPC-Web.
+    /// The call that a request makes to an application; `None`: it is none of gRPC-Web, or the
+    /// application gets it as it is.
     #[must_use]
-    pub fn of(request: &Request) -> Option<Self> {
-        if request.method != Method::POST {
-            return None;
-        }
-        let rest = rest_of_type(&request.headers)?;
-        let (is_text, format) = match rest.strip_prefix(TEXT) {
-            Some(format) => (true, format),
-            None => (false, rest),
-        };
-        matches!(format.first(), None | Some(b'+' | b';')).then_some(Self { is_text })
+    pub fn of(request: &Request, proxy: &Proxy) -> Option<Self> {
+        let GatewayProtocol::Http2 { grpc_web: true, .. } = proxy.protocol else { return None };
+        Self::made_by(request)
+    }
+
+    fn made_by(request: &Request) -> Option<Self> {
+        let calls = [false, true].map(|is_text| Self { is_text });
+        let is_post = request.method == Method::POST;
+        calls.into_iter().find(|call| is_post && call.format(&request.headers).is_some())
+    }
+
+    fn own_type(self) -> &'static [u8] {
+        if self.is_text { TEXT } else { BINARY }
+    }
+
+    /// The format of the messages of a request.
+    fn format(self, fields: &HeaderMap) -> Option<&[u8]> {
+        format_of(self.own_type(), fields.get(CONTENT_TYPE)?.as_bytes())
     }
 
     /// True if the request's body must be complete before it can be passed on.
@@ -58,8 +63,7 @@ impl WebCall {
     /// Its body cannot be decoded.
     pub fn as_grpc(self, request: &Request) -> Result<Request, Unreadable> {
         let mut call = request.clone();
-        let format = rest_of_type(&request.headers).unwrap_or_default();
-        let format = if self.is_text { &format[TEXT.len()..] } else { format };
+        let format = self.format(&request.headers).ok_or(Unreadable)?;
         let media_type = HeaderValue::from_bytes(&[GRPC, format].concat());
         call.headers.insert(CONTENT_TYPE, media_type.map_err(|_| Unreadable)?);
         call.headers.insert(TE, HeaderValue::from_static("trailers"));
@@ -71,10 +75,7 @@ impl WebCall {
 
     /// The media type of a response, from the one of gRPC; `None`: it is no response of gRPC.
     pub(crate) fn media_type(self, of_grpc: &[u8]) -> Option<Vec<u8>> {
-        let format = of_grpc.strip_prefix(GRPC)?;
-        let is_grpc = matches!(format.first(), None | Some(b'+' | b';'));
-        let text = if self.is_text { TEXT } else { b"" };
-        is_grpc.then(|| [GRPC, WEB, text, format].concat())
+        Some([self.own_type(), format_of(GRPC, of_grpc)?].concat())
     }
 
     pub(crate) fn is_text(self) -> bool {
@@ -82,25 +83,12 @@ impl WebCall {
     }
 }
 
-/// The rest of the media type behind `application/grpc-web`.
-fn rest_of_type(fields: &HeaderMap) -> Option<&[u8]> {
-    fields.get(CONTENT_TYPE)?.as_bytes().strip_prefix(GRPC)?.strip_prefix(WEB)
-}
-
 fn text(body: &Body) -> Result<Bytes, Unreadable> {
     match body {
         Body::Memory(bytes) => Ok(bytes.clone()),
         Body::File { descriptor, len } if *len <= MAX_TEXT => {
             let mut text = vec![0; usize::try_from(*len).map_err(|_| Unreadable)?];
-            let mut read = 0;
-            while read < text.len() {
-                match rustix::io::pread(descriptor.as_fd(), &mut text[read..], read as u64) {
-                    Ok(0) => return Err(Unreadable),
-                    Ok(n) => read += n,
-                    Err(Errno::INTR) => {}
-                    Err(_) => return Err(Unreadable),
-                }
-            }
+            read_exact_at(descriptor, &mut text, 0).map_err(|_| Unreadable)?;
             Ok(text.into())
         }
         Body::File { .. } | Body::Stream(_) => Err(Unreadable),
@@ -147,12 +135,12 @@ mod tests {
             ("application/grpc-website", None),
             ("text/plain", None),
         ] {
-            let found = WebCall::of(&call(media_type, ""));
+            let found = WebCall::made_by(&call(media_type, ""));
             assert_eq!(found, is_text.map(|is_text| WebCall { is_text }), "{media_type}");
         }
         let mut get = call("application/grpc-web", "");
         get.method = Method::GET;
-        assert_eq!(WebCall::of(&get), None);
+        assert_eq!(WebCall::made_by(&get), None);
     }
 
     #[test]
@@ -164,7 +152,7 @@ mod tests {
             ("application/grpc-web-text+json", "eA==eXo=eg==", "application/grpc+json", "xyzz"),
         ] {
             let request = call(media_type, body);
-            let grpc = WebCall::of(&request).unwrap().as_grpc(&request).unwrap();
+            let grpc = WebCall::made_by(&request).unwrap().as_grpc(&request).unwrap();
             assert_eq!(
                 (&grpc.headers[CONTENT_TYPE], &grpc.headers[TE]),
                 (&HeaderValue::from_static(expected), &HeaderValue::from_static("trailers"))
@@ -174,7 +162,7 @@ mod tests {
         }
         for bad in ["x", "=", "eA==x", "e A=", "eA==\n"] {
             let request = call("application/grpc-web-text", bad);
-            let refused = WebCall::of(&request).unwrap().as_grpc(&request);
+            let refused = WebCall::made_by(&request).unwrap().as_grpc(&request);
             assert_eq!(refused.unwrap_err(), Unreadable, "{bad}");
         }
     }
