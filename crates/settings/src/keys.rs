@@ -185,7 +185,9 @@ section! {
     /// Time in which browsers use only https for this site (`Strict-Transport-Security`).
     hsts: Hsts, unless "nothing is said",
         example "\"365d, includeSubDomains\"", also "strict_transport_security";
-    /// Its name in logs.
+    /// Its name in logs and metrics. Requests to a site purge pages of sites with its name only. A site
+    /// without a name whose first host another site has, at another address, is called
+    /// `HOST at ADDRESS`; a site without hosts is `default`.
     name: Free, unless "its first host",
         example "\"shop\"";
     /// An application whose vendor's rules apply: `sendoff check --print` shows them. The site's

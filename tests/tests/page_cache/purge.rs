@@ -154,14 +154,14 @@ fn what_a_request_may_have_changed_is_forgotten() {
 }
 
 /// A client chooses the host that it names, but a request purges pages only of the site that answers
-/// it.
+/// it. Neither site has a name.
 #[test]
 fn a_request_purges_no_page_of_another_site() {
     let site = Site::with("page.php", PAGE);
     let text = "threads = 1\npage_cache_folder = 'pages'\n[[pool]]\nworkers = 3\n\
-                [[site]]\nname = 'shop'\nlisten = '127.0.0.1:0'\nroot = 'root'\npage_cache = '10m'\n\
+                [[site]]\nlisten = '127.0.0.1:0'\nroot = 'root'\npage_cache = '10m'\n\
                 purge_from = '127.0.0.9'\n[[site.route]]\nmethod = 'PURGE'\npurge = true\n\
-                [[site]]\nhosts = 'b.test'\nlisten = '127.0.0.2:0'\nroot = 'root'\npage_cache = '10m'\n";
+                [[site]]\nlisten = '127.0.0.2:0'\nroot = 'root'\npage_cache = '10m'\n";
     let config = site.write_at(site.outside("sendoff.toml"), text);
     let server = sendoff_tests::Server::try_run(&config, site.root(), 3);
     let server = server.unwrap_or_else(|failed| panic!("{}", failed.stderr));

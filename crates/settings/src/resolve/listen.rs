@@ -47,6 +47,11 @@ impl ListenersSoFar {
         numbers
     }
 
+    /// The address of a listener.
+    pub(crate) fn address(&self, number: usize) -> &ListenAddress {
+        &self.0[number].0.address
+    }
+
     /// True if clients speak HTTP/3 at an address of TCP.
     fn has_quic(&self, address: &ListenAddress) -> bool {
         let ListenAddress::Tcp(address) = address else { return false };

@@ -63,6 +63,40 @@ fn a_site_has_what_its_file_says() {
 }
 
 #[test]
+fn sites_without_names_are_told_apart_by_their_addresses() {
+    let config = config(
+        r#"
+        listen = "127.0.0.1:81"
+        [[site]]
+        root = "/srv/www"
+        [[site]]
+        hosts = "example.org"
+        root = "/srv/www"
+        [[site]]
+        listen = "127.0.0.1:82"
+        root = "/srv/blog"
+        [[site]]
+        listen = ["127.0.0.1:83", "127.0.0.1:82"]
+        hosts = ["example.org", "other.org"]
+        root = "/srv/blog"
+        [[site]]
+        name = "default"
+        listen = "127.0.0.1:84"
+        root = "/srv/blog"
+        "#,
+    );
+    let names: Vec<_> = config.sites.iter().map(|site| &*site.name).collect();
+    let expected = [
+        "default",
+        "example.org",
+        "default at 127.0.0.1:82",
+        "example.org at 127.0.0.1:83",
+        "default",
+    ];
+    assert_eq!(names, expected);
+}
+
+#[test]
 fn a_site_without_php_needs_no_pool_unless_a_route_does() {
     let without = "[[site]]\nroot = \"/srv/www\"\nphp = false\n";
     let static_only = config(without);
