@@ -13,6 +13,7 @@
 #![allow(clippy::unwrap_used, reason = "the panic is the failure report")]
 
 mod apache;
+mod bind;
 mod caddy;
 mod carrier;
 mod child;
@@ -50,6 +51,7 @@ pub mod wait;
 pub mod websocket;
 
 pub use apache::Apache;
+pub use bind::Bind;
 pub use caddy::Caddy;
 pub use child::dies_with_us;
 pub use client::{Broken, Client};
@@ -61,7 +63,7 @@ pub use http2::Http2;
 pub use http3::Http3;
 pub use lighttpd::Lighttpd;
 pub use message::{Framing, Head, Request, Response};
-pub use pebble::{Authorities, Pebble};
+pub use pebble::{Authorities, CUSTOMER_KEY, Pebble};
 pub use progress::Progress;
 pub use secure::{Authority, Certificate, trusting_client};
 pub use server::{Failed, Server, binary, built, hosted_binary, sendoff};

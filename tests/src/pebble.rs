@@ -34,11 +34,17 @@ pub struct Authorities<'o> {
     pub environment: &'o [(&'o str, &'o str)],
     /// The lifetime of certificates, in seconds.
     pub validity: u64,
+    /// It signs only for its customers (external account binding): for the account `kid-1` with
+    /// the key [`CUSTOMER_KEY`].
+    pub wants_customers: bool,
 }
+
+/// The key of a customer, in base64.
+pub const CUSTOMER_KEY: &str = "c2VuZG9mZi1zZW5kb2ZmLXNlbmRvZmYtc2VuZG9mZi0_";
 
 impl Default for Authorities<'_> {
     fn default() -> Self {
-        Self { environment: &[], validity: 90 * 24 * 60 * 60 }
+        Self { environment: &[], validity: 90 * 24 * 60 * 60, wants_customers: false }
     }
 }
 
@@ -62,11 +68,13 @@ impl Pebble {
         let config = format!(
             r#"{{"pebble": {{"listenAddress": "{}", "managementListenAddress": "{}", "certificate": "{}", "privateKey": "{}",
             "httpPort": {http}, "tlsPort": {tls}, "domainBlocklist": ["blocked.test"], "keyAlgorithm": "ecdsa",
-            "retryAfter": {{"authz": 1, "order": 1}}, "profiles": {{"default": {{"description": "", "validityPeriod": {}}}}}}}}}"#,
+            "retryAfter": {{"authz": 1, "order": 1}}, "externalAccountBindingRequired": {},
+            "externalAccountMACKeys": {{"kid-1": "{CUSTOMER_KEY}"}}, "profiles": {{"default": {{"description": "", "validityPeriod": {}}}}}}}}}"#,
             at(directory),
             at(management),
             certificate.chain.display(),
             certificate.key.display(),
+            options.wants_customers,
             options.validity,
         );
         std::fs::write(folder.join("config.json"), config).unwrap();
@@ -83,6 +91,11 @@ impl Pebble {
             management: at(management),
             resolver: name_server(servers),
         }
+    }
+
+    /// Makes it ask another name server.
+    pub fn ask_names_of(&mut self, resolver: SocketAddr) {
+        self.resolver = resolver;
     }
 
     /// Starts it and waits until it is ready.

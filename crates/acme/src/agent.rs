@@ -22,8 +22,9 @@ const TICK: Duration = Duration::from_secs(1);
 /// Interval of the checks for certificates of other servers, in ticks.
 const ADOPT: u32 = 10;
 
-/// Time limit of one attempt.
+/// Time limit of one attempt. Records of DNS are published one after the other.
 const ATTEMPT: Duration = Duration::from_secs(10 * 60);
+const DNS_ATTEMPT: Duration = Duration::from_secs(30 * 60);
 
 /// Interval at which the log repeats a warning about a certificate, in seconds.
 const DAY: u64 = 24 * 60 * 60;
@@ -287,7 +288,8 @@ impl<S: Server> Agent<S> {
         let obtained = match self.conversation(store) {
             Ok(conversation) => {
                 let obtained = conversation.obtain(wanted, before, &mut record);
-                timeout(ATTEMPT, obtained).await.unwrap_or_else(|_| Err(late()))
+                let limit = if self.acme.dns.is_some() { DNS_ATTEMPT } else { ATTEMPT };
+                timeout(limit, obtained).await.unwrap_or_else(|_| Err(late()))
             }
             Err(trouble) => Err(trouble),
         };

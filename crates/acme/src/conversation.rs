@@ -2,16 +2,20 @@
 
 use std::time::Duration;
 
+use base64::Engine;
+use base64::engine::general_purpose::{STANDARD_NO_PAD, URL_SAFE_NO_PAD};
 use instant_acme::{
-    Account, AccountCredentials, AuthorizationStatus, CertificateIdentifier, ChallengeType, Error,
-    Identifier, NewAccount, NewOrder, Order, OrderStatus, RetryPolicy,
+    Account, AccountCredentials, AuthorizationStatus, CertificateIdentifier, ChallengeHandle,
+    ChallengeType, Error, ExternalAccountKey, Identifier, NewAccount, NewOrder, Order, OrderStatus,
+    RetryPolicy,
 };
 use rcgen::{CertificateParams, DistinguishedName, KeyPair};
-use sendoff_config::Acme;
+use sendoff_config::{AccountBinding, Acme};
 use sendoff_tls::{Challenge, Credentials, usable_pem};
 use tokio::time::sleep;
 
 use crate::client::Https;
+use crate::dns::{self, TxtRecord};
 use crate::now;
 use crate::schedule::{Pending, Record};
 use crate::server::Server;
@@ -76,9 +80,10 @@ impl<S: Server> Conversation<'_, S> {
             terms_of_service_agreed: true,
             only_return_existing: false,
         };
+        let binding = self.acme.binding.as_ref().map(binding_key).transpose()?;
         let created = again(async || {
             let builder = Account::builder_with_http(Box::new(self.https.clone()));
-            builder.create(&new, self.acme.directory.clone(), None).await
+            builder.create(&new, self.acme.directory.clone(), binding.as_ref()).await
         });
         let (account, credentials) = created.await.map_err(|error| self.trouble(&error))?;
         let stored = self.store.store_account(&credentials);
@@ -140,7 +145,7 @@ impl<S: Server> Conversation<'_, S> {
         self.finish(order, wanted, key).await
     }
 
-    /// Proves that all names lead to this server.
+    /// Proves that the operator controls all names.
     async fn prove(
         &self,
         order: &mut Order,
@@ -148,22 +153,55 @@ impl<S: Server> Conversation<'_, S> {
         record: &mut Record,
     ) -> Result<(), Trouble> {
         let method = wanted.methods[record.method(wanted.methods.len())];
-        let challenges = again(async || challenges(order, method).await).await;
+        let challenges = again(async || challenges(order, wanted, method).await).await;
         let challenges = challenges.map_err(|error| self.trouble(&error))?;
         if !challenges.is_empty() {
             record.validates(now());
             self.keep(wanted, record)?;
-            let shown = self.store.store_challenges(&challenges, now());
-            shown.map_err(|error| Trouble::here("the folder cannot be written", error))?;
-            let answered = self.server.answer(&challenges).await;
-            answered.map_err(|error| Trouble::here("the front takes no challenges", error))?;
-            if !self.store.is_alone() {
-                sleep(OTHERS_LEARN).await;
-            }
-            tracing::debug!(names = wanted.names.join(", "), ?method, "the authority checks names");
-            let ready = again(async || set_ready(order, method).await).await;
-            ready.map_err(|error| self.trouble(&error))?;
         }
+        let (mut records, mut answers) = (Vec::new(), Vec::new());
+        for challenge in challenges {
+            match challenge {
+                Proof::Record(record) => records.push(record),
+                Proof::Answer(answer) => answers.push(answer),
+            }
+        }
+        if !answers.is_empty() {
+            self.show(&answers).await?;
+        }
+        let Some(hook) = self.acme.dns.as_ref().filter(|_| !records.is_empty()) else {
+            return self.await_check(order, wanted, method).await;
+        };
+        let proven = match dns::publish(hook, &records).await {
+            Ok(()) => self.await_check(order, wanted, method).await,
+            Err(trouble) => Err(trouble),
+        };
+        dns::withdraw(hook, &records).await;
+        proven
+    }
+
+    /// Makes all servers answer the challenges.
+    async fn show(&self, challenges: &[Challenge]) -> Result<(), Trouble> {
+        let shown = self.store.store_challenges(challenges, now());
+        shown.map_err(|error| Trouble::here("the folder cannot be written", error))?;
+        let answered = self.server.answer(challenges).await;
+        answered.map_err(|error| Trouble::here("the front takes no challenges", error))?;
+        if !self.store.is_alone() {
+            sleep(OTHERS_LEARN).await;
+        }
+        Ok(())
+    }
+
+    /// Has the authority check the names that are not proven yet.
+    async fn await_check(
+        &self,
+        order: &mut Order,
+        wanted: &WantedCertificate,
+        method: Method,
+    ) -> Result<(), Trouble> {
+        tracing::debug!(names = wanted.names.join(", "), ?method, "the authority checks names");
+        let ready = again(async || set_ready(order, method).await).await;
+        ready.map_err(|error| self.trouble(&error))?;
         let status = again(async || order.poll_ready(&POLICY).await).await;
         if let Ok(OrderStatus::Ready) = status {
             return Ok(());
@@ -248,11 +286,56 @@ fn kind(method: Method) -> ChallengeType {
     match method {
         Method::Http01 => ChallengeType::Http01,
         Method::TlsAlpn01 => ChallengeType::TlsAlpn01,
+        Method::Dns01 => ChallengeType::Dns01,
     }
 }
 
-/// The challenges of names that are not proven yet.
-async fn challenges(order: &mut Order, method: Method) -> Result<Vec<Challenge>, Error> {
+/// The proof of a name.
+enum Proof {
+    /// Servers answer the authority's question.
+    Answer(Challenge),
+    /// The operator's program publishes a record.
+    Record(TxtRecord),
+}
+
+impl Proof {
+    fn new(method: Method, name: String, challenge: &ChallengeHandle<'_>) -> Self {
+        let authorization = challenge.key_authorization();
+        match method {
+            Method::Http01 => Self::Answer(Challenge::Http {
+                token: challenge.token.clone(),
+                answer: authorization.as_str().to_owned(),
+            }),
+            Method::TlsAlpn01 => Self::Answer(Challenge::Tls {
+                host: name,
+                digest: authorization.digest().as_ref().to_vec(),
+            }),
+            Method::Dns01 => Self::Record(TxtRecord::new(&name, &authorization)),
+        }
+    }
+}
+
+/// The key that binds a new account to the operator's account elsewhere.
+fn binding_key(AccountBinding { id, key }: &AccountBinding) -> Result<ExternalAccountKey, Trouble> {
+    let trouble = |error: &dyn std::fmt::Display| Trouble::here(&key.display().to_string(), error);
+    let text = std::fs::read_to_string(key).map_err(|error| trouble(&error))?;
+    let bytes = base64_key(text.trim()).ok_or_else(|| trouble(&"this is no key in base64"))?;
+    Ok(ExternalAccountKey::new(id.clone(), &bytes))
+}
+
+/// Authorities write keys in the alphabet for URLs without padding (RFC 8555 §7.3.4), some otherwise.
+fn base64_key(text: &str) -> Option<Vec<u8>> {
+    let text = text.trim_end_matches('=');
+    let bytes = URL_SAFE_NO_PAD.decode(text).or_else(|_| STANDARD_NO_PAD.decode(text)).ok()?;
+    (!bytes.is_empty()).then_some(bytes)
+}
+
+/// The proofs of names that are not proven yet.
+async fn challenges(
+    order: &mut Order,
+    wanted: &WantedCertificate,
+    method: Method,
+) -> Result<Vec<Proof>, Error> {
     let mut all = Vec::new();
     let mut names = order.authorizations();
     while let Some(name) = names.next().await {
@@ -261,19 +344,14 @@ async fn challenges(order: &mut Order, method: Method) -> Result<Vec<Challenge>,
             continue;
         }
         let host = name.identifier().to_string();
+        // Programs of the operator get the name.
+        if !wanted.names.contains(&host) {
+            return Err(Error::Str("the names that were ordered"));
+        }
         let Some(challenge) = name.challenge(kind(method)) else {
             return Err(Error::Str("a challenge that this server can answer"));
         };
-        let authorization = challenge.key_authorization();
-        all.push(match method {
-            Method::Http01 => Challenge::Http {
-                token: challenge.token.clone(),
-                answer: authorization.as_str().to_owned(),
-            },
-            Method::TlsAlpn01 => {
-                Challenge::Tls { host, digest: authorization.digest().as_ref().to_vec() }
-            }
-        });
+        all.push(Proof::new(method, host, &challenge));
     }
     Ok(all)
 }
@@ -304,7 +382,7 @@ async fn complaints(order: &mut Order, method: Method) -> Result<Vec<String>, Er
         let host = name.identifier().to_string();
         let errors = name.challenges.iter().filter(|one| one.r#type == kind(method));
         for problem in errors.filter_map(|challenge| challenge.error.as_ref()) {
-            said.push(format!("{host}: {}", Trouble::of(problem).says));
+            said.push(format!("{host}: {}", Trouble::of_check(problem, method).says));
         }
     }
     Ok(said)

@@ -15,6 +15,7 @@
 mod agent;
 mod client;
 mod conversation;
+mod dns;
 mod schedule;
 mod server;
 mod store;

@@ -201,7 +201,7 @@ mod tests {
     use crate::schedule::Pending;
 
     fn acme() -> Acme {
-        Acme { directory: "https://ca.test/dir".to_owned(), email: None, roots: None }
+        Acme { directory: "https://ca.test/dir".to_owned(), ..Acme::default() }
     }
 
     #[test]

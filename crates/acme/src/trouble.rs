@@ -6,6 +6,7 @@ use std::fmt::Write;
 use instant_acme::{Error, Problem};
 
 use crate::client::NotAcme;
+use crate::wanted::Method;
 
 /// The kind of a failure, which decides the pause before the next attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -86,6 +87,18 @@ impl Trouble {
         Self { kind: FailureKind::Unreachable, says: plain(&says), retry_after: None }
     }
 
+    /// The failure for a problem with the proof of a name.
+    pub(crate) fn of_check(problem: &Problem, method: Method) -> Self {
+        let mut trouble = Self::of(problem);
+        if method == Method::Dns01 && trouble.kind == FailureKind::Validation {
+            trouble.says = with_help(
+                problem,
+                "the authority looks for a TXT record, also with the name servers farthest away: the program of acme_dns must keep the records of earlier calls, and acme_dns_wait may be too short",
+            );
+        }
+        trouble
+    }
+
     /// The failure for a problem that the authority reports.
     pub(crate) fn of(problem: &Problem) -> Self {
         let (kind, help) = match type_of(problem) {
@@ -115,7 +128,7 @@ impl Trouble {
             ),
             "externalAccountRequired" => (
                 FailureKind::Refused,
-                "this authority wants accounts that were made elsewhere (external account binding), which the server does not do: choose another acme_directory",
+                "this authority wants to know the account that you have with it: acme_account_id and acme_account_key name it (external account binding)",
             ),
             "userActionRequired" => {
                 (FailureKind::Refused, "the authority wants its operator's consent")
@@ -131,15 +144,20 @@ impl Trouble {
             Some(500..) => FailureKind::Unreachable,
             _ => kind,
         };
-        let mut says = problem.detail.clone().unwrap_or_else(|| problem.to_string());
-        for part in &problem.subproblems {
-            let _ = write!(says, "; {part}");
-        }
-        if !help.is_empty() {
-            let _ = write!(says, " ({help})");
-        }
-        Self { kind, says: plain(&says), retry_after: None }
+        Self { kind, says: with_help(problem, help), retry_after: None }
     }
+}
+
+/// The authority's text and the advice.
+fn with_help(problem: &Problem, help: &str) -> String {
+    let mut says = problem.detail.clone().unwrap_or_else(|| problem.to_string());
+    for part in &problem.subproblems {
+        let _ = write!(says, "; {part}");
+    }
+    if !help.is_empty() {
+        let _ = write!(says, " ({help})");
+    }
+    plain(&says)
 }
 
 /// The longest text of an authority that is passed on, in characters. The record's file has a size

@@ -10,6 +10,8 @@ pub(crate) enum Method {
     TlsAlpn01,
     /// A request without TLS at port 80.
     Http01,
+    /// A TXT record.
+    Dns01,
 }
 
 /// A certificate that is wanted.
@@ -40,7 +42,7 @@ impl WantedCertificate {
 pub(crate) fn wanted(config: &Config) -> Vec<WantedCertificate> {
     let mut all: Vec<WantedCertificate> = Vec::new();
     for site in config.sites.iter().filter(|site| asks(site)) {
-        let mut names: Vec<_> = site.hosts.iter().filter_map(exact).collect();
+        let mut names: Vec<_> = site.hosts.iter().map(Host::certificate_name).collect();
         names.sort();
         names.dedup();
         let methods = methods(config, site);
@@ -72,16 +74,12 @@ fn asks(site: &Site) -> bool {
     site.tls.as_ref().is_some_and(|tls| tls.certificate == Certificate::Acme)
 }
 
-fn exact(host: &Host) -> Option<String> {
-    match host {
-        Host::Exact(name) => Some(name.clone()),
-        Host::Beneath(_) => None,
-    }
-}
-
-/// The methods for a site. The authority connects over TCP; its connections may be forwarded to
+/// The methods for a site. Without the operator's program for DNS the authority connects over TCP; its connections may be forwarded to
 /// other ports than 443 and 80.
 fn methods(config: &Config, site: &Site) -> Vec<Method> {
+    if config.acme.as_ref().is_some_and(|acme| acme.dns.is_some()) {
+        return vec![Method::Dns01];
+    }
     let listeners = site.listeners.iter().filter_map(|number| config.listen.get(*number));
     let tcp: Vec<_> =
         listeners.filter(|one| matches!(one.address, ListenAddress::Tcp(_))).collect();

@@ -1,11 +1,12 @@
 //! Certificates that the server obtains from an authority (ACME, RFC 8555).
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
 /// The authority from which the server obtains certificates.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Acme {
     /// The URL of the authority's directory.
@@ -16,6 +17,32 @@ pub struct Acme {
     /// system's.
     #[serde(with = "crate::path::optional")]
     pub roots: Option<PathBuf>,
+    /// The account elsewhere to which a new account is bound.
+    pub binding: Option<AccountBinding>,
+    /// Proves names by DNS; `None`: by connections to the server.
+    pub dns: Option<DnsHook>,
+}
+
+/// An account that the operator has with the authority outside of ACME (RFC 8555 §7.3.4).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AccountBinding {
+    /// The authority's name for its key.
+    pub id: String,
+    /// A file with the key in base64.
+    #[serde(with = "crate::path::one")]
+    pub key: PathBuf,
+}
+
+/// A program of the operator that publishes TXT records (RFC 8555 §8.4).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DnsHook {
+    /// The program.
+    #[serde(with = "crate::path::one")]
+    pub program: PathBuf,
+    /// The time from its end until the authority is told to look.
+    pub wait: Duration,
 }
 
 impl Acme {
@@ -44,7 +71,7 @@ mod tests {
     #[test]
     fn each_directory_has_a_folder() {
         let folder = |directory: &str| {
-            let acme = Acme { directory: directory.to_owned(), email: None, roots: None };
+            let acme = Acme { directory: directory.to_owned(), ..Acme::default() };
             acme.folder(Path::new("/state")).display().to_string()
         };
         let real = folder("https://ca.example:14000/dir?x=../y");

@@ -40,7 +40,7 @@ mod upstream;
 
 pub use access_log::{AccessLog, LogFormat, LogPart, LogTarget, SiteLog, Values, Variable};
 pub use account::Account;
-pub use acme::Acme;
+pub use acme::{AccountBinding, Acme, DnsHook};
 pub use compression::{Coding, Compress, Compression};
 pub use config::{Config, ListenAddress, Listener, SocketAccess};
 pub use error::Error;

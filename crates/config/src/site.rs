@@ -189,6 +189,17 @@ pub enum Host {
     Beneath(String),
 }
 
+impl Host {
+    /// The host in the notation of certificates.
+    #[must_use]
+    pub fn certificate_name(&self) -> String {
+        match self {
+            Self::Exact(name) => name.clone(),
+            Self::Beneath(ending) => format!("*{ending}"),
+        }
+    }
+}
+
 /// A folder outside the root that is served at a path of the site.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

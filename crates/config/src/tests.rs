@@ -31,6 +31,8 @@ fn config() -> Config {
             directory: "https://ca.test/dir".to_owned(),
             email: Some("a@b.test".to_owned()),
             roots: Some("/etc/ca\u{e4}.pem".into()),
+            binding: Some(AccountBinding { id: "kid".to_owned(), key: "/etc/acme.key".into() }),
+            dns: Some(DnsHook { program: "/etc/dns".into(), wait: Duration::from_secs(10) }),
         }),
         drain_delay: Duration::from_secs(5),
         shutdown_timeout: Duration::from_secs(30),

@@ -149,6 +149,20 @@ section! {
     /// The root certificates, in PEM, for the TLS connection to the authority.
     acme_roots: FilePath, unless "those of the system",
         example "\"/etc/sendoff/authority.pem\"", also "acme_ca_root";
+    /// The authority's name for the account that you have with it (external account binding, RFC
+    /// 8555 §7.3.4), if it signs for its customers only.
+    acme_account_id: Free,
+        example "\"kid-1\"", also "acme_eab_id" "key_id" "MDExternalAccountBinding";
+    /// The file with the key of that account, in base64.
+    acme_account_key: FilePath,
+        example "\"/etc/sendoff/acme.key\"", also "acme_eab_key" "mac_key";
+    /// A program that publishes TXT records, by which names are then proven (DNS-01), wildcards
+    /// too. It is called as `PROGRAM present NAME VALUE` and `PROGRAM cleanup NAME VALUE`.
+    acme_dns: FilePath,
+        example "\"/etc/sendoff/dns\"", also "dns" "MDChallengeDns01" "dns_challenge";
+    /// The time from the end of that program until the authority is told to look.
+    acme_dns_wait: Time = Time(seconds(10)),
+        example "\"1m\"", also "propagation_delay";
     /// The sites.
     site: Sections<Site> = Sections(Vec::new()),
         example "see below", also "server" "sites" "VirtualHost" "vhost";

@@ -48,15 +48,13 @@ impl Leaf {
         })
     }
 
-    /// True if the certificate is for this host, in lower case and without a port. A wildcard
-    /// stands for exactly one label (RFC 6125 §6.4.3).
+    /// True if the certificate is for this host, in lower case and without a port, or for all hosts
+    /// directly beneath a wildcard. A wildcard stands for exactly one label (RFC 6125 §6.4.3).
     #[must_use]
     pub fn covers(&self, host: &str) -> bool {
         let host = host.trim_start_matches('[').trim_end_matches(']');
         self.names.iter().any(|name| match name.strip_prefix("*.") {
-            Some(rest) => {
-                host.split_once('.').is_some_and(|(label, of)| label != "*" && of == rest)
-            }
+            Some(rest) => host.split_once('.').is_some_and(|(_, of)| of == rest),
             None => name == host,
         })
     }
@@ -291,7 +289,7 @@ pub fn warnings(chain: &[CertificateDer<'_>], hosts: &[String]) -> Result<Vec<St
         let later = days(leaf.begins - now, "from now");
         warnings.push(format!("the certificate is not valid yet: it begins {later}"));
     }
-    let missing: Vec<_> = hosts.iter().filter(|host| !covers_all(&leaf, host)).cloned().collect();
+    let missing: Vec<_> = hosts.iter().filter(|host| !leaf.covers(host)).cloned().collect();
     if !missing.is_empty() {
         let names =
             if leaf.names.is_empty() { "no host".to_owned() } else { leaf.names.join(", ") };
@@ -316,15 +314,6 @@ pub fn warnings(chain: &[CertificateDer<'_>], hosts: &[String]) -> Result<Vec<St
         ));
     }
     Ok(warnings)
-}
-
-/// True if a certificate is for a host, or for all hosts beneath a wildcard.
-fn covers_all(leaf: &Leaf, host: &str) -> bool {
-    if host.starts_with("*.") {
-        leaf.names.iter().any(|name| name == host)
-    } else {
-        leaf.covers(host)
-    }
 }
 
 fn days(seconds: i64, direction: &str) -> String {

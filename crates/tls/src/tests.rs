@@ -266,7 +266,7 @@ fn what_was_obtained_is_used_and_until_then_something_else() {
         let site = Site { hosts, tls: Some(tls), ..Site::new("/".into()) };
         let mut config = config_of(site, folder.path());
         let directory = "https://ca.test/dir".to_owned();
-        config.acme = Some(Acme { directory, email: None, roots: None });
+        config.acme = Some(Acme { directory, ..Acme::default() });
         config
     };
     let both = asking(&["a.test", "b.test"]);

@@ -237,11 +237,7 @@ fn credentials(site: &Site, tls: &Tls, from: Sources<'_>) -> Result<Credentials,
 
 /// The hosts of a site in the notation of certificates.
 fn names(site: &Site) -> Vec<String> {
-    let name = |host: &Host| match host {
-        Host::Exact(name) => name.clone(),
-        Host::Beneath(ending) => format!("*{ending}"),
-    };
-    site.hosts.iter().map(name).collect()
+    site.hosts.iter().map(Host::certificate_name).collect()
 }
 
 /// A site without hosts answers for every name; its certificate can only name this machine.

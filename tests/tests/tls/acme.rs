@@ -2,14 +2,15 @@
 
 use std::fs;
 use std::net::SocketAddr;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::time::Duration;
 
 use rustix::process::Signal;
 use sendoff_tests::{
-    Authorities, LIMIT, Pebble, Request, Server, Site, curl, pattern, processes, wait,
+    Authorities, Bind, CUSTOMER_KEY, LIMIT, Pebble, Request, Server, Site, curl, pattern,
+    processes, repository, wait,
 };
 
 /// Time limit for a certificate that is obtained at the second or third attempt.
@@ -295,6 +296,66 @@ fn an_authority_that_refuses_is_not_asked_again_at_once() {
     });
     assert!(told, "{}", server.command(&["status"]).unwrap());
     assert!(!server.log().contains("a certificate is asked for"), "{}", server.log());
+}
+
+/// Wildcards are proven by records of DNS, which the program of docs/tls.md publishes by nsupdate.
+/// No connection of the authority reaches the server.
+#[test]
+#[ignore = "heavy: builds Pebble, needs bind9"]
+fn an_authority_signs_a_wildcard_by_dns_for_its_customer() {
+    let options = Authorities { wants_customers: true, ..Authorities::default() };
+    let mut scenario = Scenario::new(&options);
+    let bind = Bind::start(&scenario.site);
+    scenario.pebble.ask_names_of(bind.addr);
+    scenario.pebble.start();
+    let documented = fs::read_to_string(repository::root().join("docs/tls.md")).unwrap();
+    let script = documented.split("```sh\n").find(|block| block.contains("nsupdate")).unwrap();
+    let script = script.split("```").next().unwrap();
+    let at = format!("nsupdate -k {}", bind.key().display());
+    let server = format!("server {} {}", bind.addr.ip(), bind.addr.port());
+    let script = script
+        .replace("nsupdate -k /etc/sendoff/dns.key", &at)
+        .replace("server ns1.example.org", &server);
+    assert!(script.contains(&at) && script.contains(&server), "{script}");
+    let hook = scenario.site.write_at(scenario.site.outside("hook"), script);
+    fs::set_permissions(&hook, fs::Permissions::from_mode(0o755)).unwrap();
+    let key = scenario.site.write_at(scenario.site.outside("customer"), CUSTOMER_KEY);
+    let config = scenario.config(0, [0, 0], "hosts = ['a.test', '*.a.test']\ntls = 'auto'");
+    let text = fs::read_to_string(&config).unwrap();
+    let dns = format!("acme_dns = '{}'\nacme_dns_wait = '0s'\n", hook.display());
+    fs::write(&config, format!("{dns}{text}")).unwrap();
+    let start = || Server::try_run(&config, scenario.site.root(), 1).unwrap();
+    let stranger = start();
+    stranger.await_log("acme_account_id and acme_account_key name it");
+    drop(stranger);
+    fs::remove_dir_all(scenario.state()).unwrap();
+    let account = format!("acme_account_id = 'kid-1'\nacme_account_key = '{}'\n", key.display());
+    fs::write(&config, format!("{account}{dns}{text}")).unwrap();
+    let server = start();
+    scenario.await_trust(&server, "a.test", ATTEMPTS);
+    scenario.await_trust(&server, "any.a.test", LIMIT);
+    assert_eq!(scenario.pebble.signed(), 1);
+    // The records are gone.
+    assert_eq!(bind.log().matches("adding an RR at '_acme-challenge.a.test' TXT").count(), 2);
+    let left = || bind.log().matches("deleting an RR at _acme-challenge.a.test TXT").count();
+    assert!(wait::until(LIMIT, || left() == 2), "{}", bind.log());
+}
+
+#[test]
+#[ignore = "heavy: builds Pebble, needs bind9"]
+fn an_authority_that_finds_no_record_is_told_of() {
+    let mut scenario = Scenario::new(&Authorities::default());
+    let bind = Bind::start(&scenario.site);
+    scenario.pebble.ask_names_of(bind.addr);
+    scenario.pebble.start();
+    let hook = scenario.site.write_at(scenario.site.outside("hook"), "#!/bin/sh\n");
+    fs::set_permissions(&hook, fs::Permissions::from_mode(0o755)).unwrap();
+    let config = scenario.config(0, [0, 0], AUTO);
+    let text = fs::read_to_string(&config).unwrap();
+    let dns = format!("acme_dns = '{}'\nacme_dns_wait = '0s'\n", hook.display());
+    fs::write(&config, format!("{dns}{text}")).unwrap();
+    let server = Server::try_run(&config, scenario.site.root(), 1).unwrap();
+    server.await_log("the authority looks for a TXT record");
 }
 
 #[test]

@@ -76,7 +76,7 @@ impl Context<'_> {
             if !section.broken {
                 hosts.take(section, &listeners, self);
             }
-            let tls = self.tls(section, &listeners, &all_listeners);
+            let tls = self.tls(section, top, &listeners, &all_listeners);
             // QUIC asks for no certificates, so clients of other sites are not led there.
             let asks_none = tls.tls.as_ref().is_none_or(|tls| tls.clients.is_none());
             let h3 = asks_none && listeners.iter().any(|number| all_listeners.is_quic(*number));

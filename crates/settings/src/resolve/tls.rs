@@ -1,6 +1,8 @@
 //! TLS of sites: their listeners, certificates and client certificates.
 
-use sendoff_config::{Acme, Certificate, ClientCertificates, ListenAddress, Site, Tls};
+use sendoff_config::{
+    AccountBinding, Acme, Certificate, ClientCertificates, DnsHook, ListenAddress, Site, Tls,
+};
 use sendoff_setting_values::{
     At, CertificateFrom, FilePath, HostName, List, Listen, ListenPlace, Place,
 };
@@ -67,10 +69,11 @@ impl Context<'_> {
     pub(crate) fn tls(
         &mut self,
         section: &keys::Site,
+        top: &keys::Top,
         listeners: &[usize],
         all: &ListenersSoFar,
     ) -> SiteTls {
-        let tls = section.tls.as_ref().and_then(|at| self.credentials(&at.value.0, section));
+        let tls = section.tls.as_ref().and_then(|at| self.credentials(&at.value.0, section, top));
         let is_wanted = match &section.https_redirect {
             Some(wanted) => wanted.value,
             None => section.tls.is_some(),
@@ -87,7 +90,12 @@ impl Context<'_> {
         SiteTls { tls, https_port }
     }
 
-    fn credentials(&mut self, section: &keys::Tls, site: &keys::Site) -> Option<Tls> {
+    fn credentials(
+        &mut self,
+        section: &keys::Tls,
+        site: &keys::Site,
+        top: &keys::Top,
+    ) -> Option<Tls> {
         let certificate = match section.certificate.as_ref().map(|from| &from.value) {
             None => {
                 if !section.broken {
@@ -107,7 +115,7 @@ impl Context<'_> {
                     "the server obtains the certificate, with a key of its own",
                 );
                 if !site.broken {
-                    self.check_names(site, section.place);
+                    self.check_names(site, top, section.place);
                 }
                 Certificate::Acme
             }
@@ -146,9 +154,8 @@ impl Context<'_> {
         }
     }
 
-    /// Checks that the site's names can be proven: the authority asks the server for a proof for
-    /// each name.
-    fn check_names(&mut self, site: &keys::Site, place: Place) {
+    /// Checks that the site's names can be proven: the authority asks for a proof for each name.
+    fn check_names(&mut self, site: &keys::Site, top: &keys::Top, place: Place) {
         let Some(hosts) = &site.hosts else {
             self.problems
                 .error(
@@ -160,9 +167,10 @@ impl Context<'_> {
         };
         for host in &hosts.value.0 {
             let (says, help) = match &host.value {
+                HostName::Beneath(_) if top.acme_dns.is_some() => continue,
                 HostName::Beneath(ending) => (
                     format!("no certificate can be obtained for *{ending}"),
-                    "authorities want wildcards to be proven by DNS, which the server does not do: list the hosts, or name a certificate's files",
+                    "authorities want wildcards to be proven by DNS: acme_dns names a program that publishes records; or list the hosts",
                 ),
                 HostName::Exact(name) if is_address(name) => (
                     format!("no certificate is obtained for the address {name}"),
@@ -178,7 +186,25 @@ impl Context<'_> {
     pub(crate) fn acme(&mut self, top: &keys::Top, sites: &[Site]) -> Option<Acme> {
         let asks =
             |site: &Site| site.tls.as_ref().is_some_and(|tls| tls.certificate == Certificate::Acme);
+        let dns = top.acme_dns.as_ref().map(|program| DnsHook {
+            program: self.file(program),
+            wait: top.acme_dns_wait.value.0,
+        });
+        let binding = match (&top.acme_account_id, &top.acme_account_key) {
+            (Some(id), Some(key)) => {
+                Some(AccountBinding { id: id.value.0.clone(), key: self.file(key) })
+            }
+            (None, None) => None,
+            (Some(At { place, .. }), None) | (None, Some(At { place, .. })) => {
+                self.problems
+                    .error(*place, "acme_account_id and acme_account_key belong together")
+                    .help("the authority gives both to its customers");
+                None
+            }
+        };
         sites.iter().any(asks).then(|| Acme {
+            binding,
+            dns,
             directory: top.acme_directory.value.0.clone(),
             email: top.acme_email.as_ref().map(|email| email.value.0.clone()),
             roots: top.acme_roots.as_ref().map(|roots| self.file(roots)),
