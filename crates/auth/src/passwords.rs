@@ -11,6 +11,10 @@ use sha1::{Digest, Sha1};
 
 use super::apr1;
 
+/// The longest password for SHA-crypt, in bytes: as in libxcrypt, with which nginx and Apache compare
+/// these. Each round hashes the password, so a long one would keep a thread busy for a minute.
+const MAX_SHA_CRYPT: usize = 511;
+
 /// A hash that the server can check, and its kind.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Hash {
@@ -80,7 +84,8 @@ fn matches(hash: &Hash, password: &[u8]) -> bool {
             is_equal(own.as_bytes(), text.as_bytes())
         }
         PasswordHash::Sha256Crypt { .. } | PasswordHash::Sha512Crypt { .. } => {
-            ShaCrypt::default().verify_password(password, text).is_ok()
+            password.len() <= MAX_SHA_CRYPT
+                && ShaCrypt::default().verify_password(password, text).is_ok()
         }
     }
 }
@@ -92,6 +97,8 @@ fn is_equal(a: &[u8], b: &[u8]) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use sha_crypt::PasswordHasher;
+
     use super::*;
 
     /// Hashes from Apache's htpasswd 2.4 (-B, -m, -2, -5, -s), with comments and line ends as
@@ -154,6 +161,19 @@ mod tests {
                 assert_eq!(work(user), work("nobody"), "{user}");
             }
         }
+    }
+
+    /// A hash by libxcrypt, which refuses longer passwords.
+    #[test]
+    fn sha_crypt_takes_passwords_as_long_as_the_c_library() {
+        let line = b"ann:$5$abcdefgh$rKfLIht5ff20Rn/FWIOcGK4beOB9KzL7RN3x8I9FWWB";
+        let longest = "x".repeat(MAX_SHA_CRYPT);
+        assert!(Passwords::parse(line).verify(b"ann", longest.as_bytes()));
+        let longer = [b'x'; MAX_SHA_CRYPT + 1];
+        let hash = ShaCrypt::default().hash_password_with_salt(&longer, b"abcdefgh").unwrap();
+        let line = format!("ann:{hash}");
+        assert!(ShaCrypt::default().verify_password(&longer, &*hash.to_string()).is_ok());
+        assert!(!Passwords::parse(line.as_bytes()).verify(b"ann", &longer));
     }
 
     #[test]
