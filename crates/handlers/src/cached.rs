@@ -14,7 +14,9 @@ use sendoff_delivery::segment::Segment;
 use sendoff_exchange::head_filter::HeadFilter;
 use sendoff_exchange::sink::{self, Discard, Sink, unless_gone};
 use sendoff_message::Cut;
-use sendoff_message::request::{CONDITIONS, Request, host_name, may_be_read_in_part, sent_cookies};
+use sendoff_message::request::{
+    CONDITIONS, Request, host_name, is_only_cookie, may_be_read_in_part,
+};
 use sendoff_message::response::ResponseHead;
 use sendoff_page_cache::{
     ApplicationOutcome, Flight, Key, LsCacheRequest, MakePermit, OriginFailure, PURGE_METHODS,
@@ -284,8 +286,10 @@ fn admits_cookies(keeping: Keeping) -> bool {
 /// True if the request has cookies by which pages may differ. The cookie `of_server`, which binds
 /// the client to a host, is none of them.
 fn has_cookies(request: &Request, of_server: Option<&str>) -> bool {
-    let Some(name) = of_server else { return request.headers.contains_key(COOKIE) };
-    sent_cookies(&request.headers).any(|(sent, _)| sent != name.as_bytes())
+    match of_server {
+        Some(name) => !is_only_cookie(&request.headers, name),
+        None => request.headers.contains_key(COOKIE),
+    }
 }
 
 /// The host whose pages a request is about.

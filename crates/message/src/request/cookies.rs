@@ -30,6 +30,21 @@ pub fn sent_cookies(fields: &HeaderMap) -> impl Iterator<Item = (&[u8], &[u8])> 
     })
 }
 
+/// True if every application reads no other cookie than the one with this name, whose value is
+/// made of letters and digits.
+#[must_use]
+pub fn is_only_cookie(fields: &HeaderMap, name: &str) -> bool {
+    let mut parts = fields
+        .get_all(COOKIE)
+        .iter()
+        .flat_map(|field| field.as_bytes().split(|&byte| byte == b';'));
+    parts.all(|part| {
+        let part = part.strip_prefix(b" ").unwrap_or(part);
+        let value = part.strip_prefix(name.as_bytes()).and_then(|rest| rest.strip_prefix(b"="));
+        value.is_some_and(|value| value.iter().all(u8::is_ascii_alphanumeric))
+    })
+}
+
 /// The value of the first cookie with this name.
 #[must_use]
 pub fn sent_cookie<'r>(fields: &'r HeaderMap, name: &str) -> Option<&'r [u8]> {
@@ -51,6 +66,20 @@ mod tests {
         assert!(is_risky(&vec!["a=b".to_owned(); READ_ALIKE + 1]));
         assert!(!is_risky(&["x".repeat(READ_ALIKE_BYTES)]));
         assert!(is_risky(&["x".repeat(READ_ALIKE_BYTES), "y".to_owned()]));
+    }
+
+    #[test]
+    fn another_cookie_is_one_however_it_is_written() {
+        let is_only = |fields: &[&str]| {
+            let values = fields.iter().map(|field| (COOKIE, field.parse().unwrap()));
+            is_only_cookie(&values.collect(), "node")
+        };
+        assert!(is_only(&[]) && is_only(&["node=a1"]) && is_only(&["node=a1; node=b2", "node="]));
+        for other in
+            ["node=a1; a=b", "node=a1; a", "a", "node", "node=x a=b", "node=x,a=b", "node=x;", ""]
+        {
+            assert!(!is_only(&[other]) && !is_only(&["node=a1", other]), "{other}");
+        }
     }
 
     #[test]

@@ -26,7 +26,7 @@ use sendoff_http1::Trailers;
 use sendoff_http1::client::claim;
 
 pub use body::{Body, BodyStore, NOT_STORED, not_stored};
-pub use cookies::{may_be_read_in_part, sent_cookie, sent_cookies};
+pub use cookies::{is_only_cookie, may_be_read_in_part, sent_cookie, sent_cookies};
 pub use id::new_id;
 pub use origin::{Endpoint, Origin, Scheme, TLS_13, TlsFacts};
 pub use path::{BadPath, NOT_IN_PATH, NOT_IN_URI, decode_path, normalise, without_parameters};
