@@ -3,7 +3,8 @@
 //! Most applications separate cookies by `;` alone (RFC 6265). Others follow older rules: Python's
 //! `http.cookies`, on which aiohttp and bottle rest, also ends a value at white space, and takes a
 //! quoted text with its semicolons for one value; Perl's CGI separates by `,`, too; parsers of RFC
-//! 2965 do both.
+//! 2965 do both. Node's `cookie` decodes what quotation marks enclose, and `cookie-parser` reads
+//! JSON behind `j:`.
 
 use std::borrow::Cow;
 
@@ -28,13 +29,16 @@ enum Quotes {
     Plain,
     /// Separators between them belong to the value.
     Enclose,
+    /// They are removed, and the value is decoded then.
+    Around,
 }
 
-/// RFC 6265: PHP, Go, Node, Rack, Django.
+/// RFC 6265: PHP, Go, Rack, Django.
 const PLAIN: Splitting = Splitting { separators: b";", quotes: Quotes::Plain };
 
-/// Other ways: Werkzeug, Python, Perl's and Ruby's CGI, RFC 2965.
-const OTHERS: [Splitting; 4] = [
+/// Other ways: Node; Werkzeug, Python, Perl's and Ruby's CGI, RFC 2965.
+const OTHERS: [Splitting; 5] = [
+    Splitting { separators: b";", quotes: Quotes::Around },
     Splitting { separators: b";", quotes: Quotes::Enclose },
     Splitting { separators: b"; \t", quotes: Quotes::Enclose },
     Splitting { separators: b";,", quotes: Quotes::Plain },
@@ -68,7 +72,7 @@ impl Splitting {
         };
         let rest = rest.trim_ascii_start();
         let quoted = match self.quotes {
-            Quotes::Plain => None,
+            Quotes::Plain | Quotes::Around => None,
             Quotes::Enclose => quoted(rest).filter(|&end| {
                 let behind = &rest[end..];
                 behind.first().is_some_and(ends)
@@ -88,6 +92,7 @@ impl Splitting {
             match self.quotes {
                 Quotes::Enclose => append(&mut text, name, &unquoted(value)),
                 Quotes::Plain => append(&mut text, &decoded(name), &decoded(first_element(value))),
+                Quotes::Around => append(&mut text, name, &read_by_node(value)),
             }
         }
         text
@@ -115,6 +120,21 @@ fn decoded(text: &[u8]) -> Cow<'_, [u8]> {
     form_decode_with_numbers(text).map_or_else(|| form_decode(text), Cow::Owned)
 }
 
+/// A value as Node's `cookie` decodes it; in place of a text in JSON the text.
+fn read_by_node(value: &[u8]) -> Vec<u8> {
+    let bare = value.strip_prefix(b"\"").map(|rest| &rest[..rest.len().saturating_sub(1)]);
+    let value: Vec<u8> = percent_decode(bare.unwrap_or(value)).collect();
+    let json = value.strip_prefix(JSON).and_then(|json| serde_json::from_slice(json).ok());
+    match json {
+        Some(serde_json::Value::String(text)) => text.into_bytes(),
+        Some(other) => other.to_string().into_bytes(),
+        None => value,
+    }
+}
+
+/// The mark of JSON for Express's `cookie-parser`.
+const JSON: &[u8] = b"j:";
+
 fn append(text: &mut Vec<u8>, name: &[u8], value: &[u8]) {
     if !text.is_empty() {
         text.extend_from_slice(b"; ");
@@ -127,11 +147,12 @@ fn append(text: &mut Vec<u8>, name: &[u8], value: &[u8]) {
 /// True if all applications read the same cookies, as in most requests of browsers.
 fn are_read_alike(field: &[u8]) -> bool {
     let mut last = b';';
+    let has_json = || field.windows(3).any(|bytes| bytes == [b"=", JSON].concat());
     field.iter().all(|&byte| {
         let before = std::mem::replace(&mut last, byte);
         let is_plain = byte.is_ascii_graphic() && !b",\"%+&".contains(&byte);
         is_plain || byte == b' ' && before == b';'
-    })
+    }) && !has_json()
 }
 
 /// All `Cookie` fields as one (RFC 9113 §8.2.3), as applications get them.
@@ -186,6 +207,7 @@ impl ParameterName {
                 match splitting.quotes {
                     Quotes::Enclose => values.extend([value.to_vec(), unquoted(value)]),
                     Quotes::Plain => values.push(decoded(first_element(value)).into()),
+                    Quotes::Around => values.push(read_by_node(value)),
                 }
             }
             values.extend(is_missing.then(Vec::new));
@@ -231,6 +253,8 @@ mod tests {
             ("x=1; role=\"\\145vil\"", "x=1; role=evil"),
             ("x=\"1;2\" role=evil", "x=1;2; role=evil"),
             ("x=1; \u{a0}role=evil\u{a0}", "x=1; role=evil"),
+            ("x=1; role=\"%65vil\"", "x=1; role=evil"),
+            ("x=1; role=j%3A%22evil%22", "x=1; role=evil"),
         ] {
             let read = strings(cookie_texts(field.as_bytes()));
             assert!(read.iter().any(|read| read == reading), "{field:?}: {read:?}");
@@ -259,6 +283,10 @@ mod tests {
             "\u{a0}role\u{3000}=\u{a0}evil",
             "x=\"y; role=evil",
             "x=\"y\"z role=evil",
+            "role=\"%65vil\"",
+            "role=\"evil|",
+            "role=j:\"evil\"",
+            "role=j%3a%22ev\\u0069l%22",
         ] {
             assert!(
                 values(field).iter().any(|value| value == "evil"),
