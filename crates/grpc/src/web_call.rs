@@ -4,7 +4,7 @@ use bytes::Bytes;
 use http::header::{CONTENT_TYPE, TE};
 use http::{HeaderMap, HeaderValue, Method};
 use sendoff_config::{GatewayProtocol, Proxy};
-use sendoff_message::request::{Body, Request};
+use sendoff_message::request::{Body, BodyStore, Request};
 use sendoff_sys::file::read_exact_at;
 
 use crate::{GRPC, format_of};
@@ -68,7 +68,10 @@ impl WebCall {
         call.headers.insert(CONTENT_TYPE, media_type.map_err(|_| Unreadable)?);
         call.headers.insert(TE, HeaderValue::from_static("trailers"));
         if self.is_text {
-            call.body = Body::Memory(decode(&text(&request.body)?).ok_or(Unreadable)?.into());
+            // A large one waits in a file, as the text does.
+            let mut body = BodyStore::keep();
+            let bytes = decode(&text(&request.body)?).ok_or(Unreadable)?;
+            call.body = body.push(&bytes).and_then(|()| body.finish()).map_err(|_| Unreadable)?;
         }
         Ok(call)
     }
@@ -160,6 +163,9 @@ mod tests {
             let Body::Memory(got) = grpc.body else { panic!("it was in memory") };
             assert_eq!(got, bytes.as_bytes());
         }
+        let request = call("application/grpc-web-text", &"AAAA".repeat(1 << 18));
+        let large = WebCall::made_by(&request).unwrap().as_grpc(&request).unwrap();
+        assert!(matches!(large.body, Body::File { len, .. } if len == 3 << 18));
         for bad in ["x", "=", "eA==x", "e A=", "eA==\n"] {
             let request = call("application/grpc-web-text", bad);
             let refused = WebCall::made_by(&request).unwrap().as_grpc(&request);
