@@ -115,6 +115,52 @@ fn what_is_named_for_all_clients_is_kept() {
     }
 }
 
+/// The application that leads a client to another application's body says whether other clients may
+/// get it, too.
+#[test]
+fn what_an_application_leads_one_client_to_is_not_kept() {
+    let script = "<?php $user = $_COOKIE['user'] ?? 'none';
+        if ($user === 'ann') http_response_code(404);
+        foreach ($_GET['head'] ?? ['Cache-Control: public, max-age=600'] as $field) header($field);
+        echo \"photo of $user\";";
+    let store_site = Site::with("index.php", script);
+    let store = Server::start(store_site.root(), &["--workers", "1"]);
+    let leading = "<?php foreach ($_GET['head'] ?? [] as $field) header($field);
+        header('X-Accel-Redirect: /store?' . ($_GET['store'] ?? ''));";
+    let site = Site::with("page.php", leading);
+    let route = format!(
+        "[[site.route]]\nprefix = '/store'\ninternal = true\nproxy = 'http://{}'",
+        store.clear_addr()
+    );
+    let kept = CachingServer::with_lines(site, "", &format!("http'\n{route}\n#"));
+    let ask = |user: &str, query: &str| {
+        let target = format!("/page.php?{query}");
+        kept.server.ask(&Request::get(&target).header("Cookie", &format!("user={user}")))
+    };
+    for query in [
+        "",
+        "head[]=Vary:+Cookie",
+        "head[]=Vary:+Cookie&head[]=Cache-Control:+max-age=600",
+        "head[]=Vary:+*&head[]=Cache-Control:+max-age=600",
+        "head[]=Cache-Control:+private",
+        "head[]=Expires:+Thu,+01+Jan+1970+00:00:00+GMT",
+        "head[]=Pragma:+no-cache",
+        "head[]=CDN-Cache-Control:+no-store&head[]=Cache-Control:+max-age=600",
+        "head[]=Surrogate-Control:+no-store&head[]=Cache-Control:+max-age=600",
+        "head[]=Cache-Control:+private&store=head[]=CDN-Cache-Control:+max-age=600",
+        "head[]=Cache-Control:+private&store=head[]=Surrogate-Control:+max-age=600",
+    ] {
+        for user in ["ann", "bob", "eve", "bob"] {
+            let page = ask(user, query);
+            assert_eq!(page.text(), format!("photo of {user}"), "{query}: {}", status(&page));
+        }
+    }
+    // It says that all clients may get it.
+    let all = "head[]=Cache-Control:+public,+max-age=600&for=all";
+    assert_eq!(ask("bob", all).text(), "photo of bob");
+    assert_eq!(kept.get_kept(&format!("/page.php?{all}")).text(), "photo of bob");
+}
+
 /// The client's fields choose the internal route, or change what it asks for.
 #[test]
 fn where_the_client_is_led_to_is_not_kept() {

@@ -35,7 +35,14 @@ pub(crate) const OF_THE_BODY: [HeaderName; 5] = [
 ];
 
 /// Fields of the first application that replace the other application's.
-const STAY: [&str; 4] = ["cache-control", "expires", "content-disposition", "accept-ranges"];
+const STAY: [&str; 5] =
+    ["cache-control", "expires", "pragma", "content-disposition", "accept-ranges"];
+
+/// Fields by which a response says how long it may be kept.
+const LIFETIMES: [&str; 3] = ["cache-control", "expires", "pragma"];
+
+/// Fields that say so to some caches alone, and count more there.
+const TARGETED: [&str; 2] = ["cdn-cache-control", "surrogate-control"];
 
 /// A request that an application has redirected, and the internal route that passes it on.
 pub(crate) struct InternalRedirect {
@@ -160,8 +167,12 @@ fn merge(own: &ResponseHead, head: &mut ResponseHead) {
         field.is("set-cookie") || is_found && STAY.iter().any(|name| field.is(name))
     };
     let kept: Vec<_> = own.fields.iter().filter(stays).cloned().collect();
-    let replaced =
-        |field: &Field| !field.is("set-cookie") && kept.iter().any(|kept| kept.is(field.name()));
+    let of_lifetime = |field: &Field| LIFETIMES.iter().any(|name| field.is(name));
+    let has_lifetime = kept.iter().any(of_lifetime);
+    let replaced = |field: &Field| {
+        let has_it = || kept.iter().any(|kept| kept.is(field.name()));
+        !field.is("set-cookie") && (has_it() || has_lifetime && of_lifetime(field))
+    };
     head.fields.retain(|field| !replaced(field));
     if is_found
         && !head.has("Content-Type")
@@ -169,9 +180,25 @@ fn merge(own: &ResponseHead, head: &mut ResponseHead) {
     {
         head.fields.push(own.clone());
     }
+    head.accel_expires = own
+        .value("X-Accel-Expires")
+        .map(Bytes::copy_from_slice)
+        .or_else(|| leads_only_this_client(own, head).then(|| Bytes::from_static(b"0")));
     head.fields.extend(kept);
-    head.accel_expires = own.value("X-Accel-Expires").map(Bytes::copy_from_slice);
+    head.fields.extend(own.fields.iter().filter(|field| field.is("vary")).cloned());
     head.is_incomplete |= own.is_incomplete;
+}
+
+/// True if the first application does not allow to keep the other's response for other clients, whom
+/// it may lead elsewhere. It allows that by its own fields. Errors, which may be about this client,
+/// and fields for some caches alone are not weighed against each other.
+fn leads_only_this_client(own: &ResponseHead, other: &ResponseHead) -> bool {
+    let says = |head: &ResponseHead, names: &[&str]| names.iter().any(|name| head.has(name));
+    !other.status.is_success()
+        || says(own, &TARGETED)
+        || says(own, &["x-accel-buffering"])
+        || says(other, &TARGETED)
+        || !says(own, &LIFETIMES) && says(other, &LIFETIMES)
 }
 
 #[cfg(test)]
@@ -237,6 +264,10 @@ mod tests {
             other(404),
             "Content-Type: image/png; ETag: \"s\"; Cache-Control: max-age=1; Set-Cookie: s=1; Set-Cookie: a=1"
         );
+        let mut dated = ResponseHead::new(StatusCode::OK, None);
+        dated.field("Expires", "Thu, 01 Jan 2099 00:00:00 GMT");
+        merge(&own, &mut dated);
+        assert!(!dated.has("Expires") && dated.has("Cache-Control"));
         let mut bare = ResponseHead::new(StatusCode::OK, None);
         merge(&own, &mut bare);
         assert_eq!(bare.value("content-type"), Some(&b"text/html"[..]));
