@@ -72,14 +72,20 @@ fn behind<'p>(path: &'p [u8], decoded: &[u8]) -> &'p [u8] {
 
 impl<'r> ProxyTarget<'r> {
     /// The path as the client sent it, so that the application sees each escape. The path as the
-    /// rules have seen it if rules have rewritten it, or if the client's path contains `.` or `..`:
-    /// the application must not resolve it to a path that the rules have not checked.
+    /// rules have seen it if rules have rewritten it, or if the client's path contains `.` or `..` or
+    /// begins with `//`, behind which a reader of URLs finds a host: the application must not
+    /// resolve it to a path that the rules have not checked.
     ///
     /// # Errors
-    /// A servlet container would read another path than the rules did: `/..;/`.
+    /// A servlet container would read another path than the rules did: `/..;/`; or a reader of URLs
+    /// for which a backslash is a slash: `/..\`, `/\host/`.
     pub(crate) fn of(request: &'r Request, stripped: StrippedPrefix) -> Result<Self, Unsendable> {
         if request.path.split(|&byte| byte == b'/').any(is_dots_with_parameters) {
             let why = "its path has dots before a semicolon, which servlet containers resolve";
+            return Err(Unsendable::new(StatusCode::BAD_REQUEST, why));
+        }
+        if is_other_with_slashes(&request.path) {
+            let why = "its path has a backslash beside dots or at its beginning, which some applications read as a slash";
             return Err(Unsendable::new(StatusCode::BAD_REQUEST, why));
         }
         let sent = request.uri.split(|&byte| byte == b'?').next().unwrap_or_default();
@@ -87,7 +93,8 @@ impl<'r> ProxyTarget<'r> {
         // compared.
         let is_plain = sent == request.path && !sent.contains(&b'%');
         let is_as_sent = is_plain
-            || !sent.split(|&byte| byte == b'/').any(is_dots)
+            || !sent.starts_with(b"//")
+                && !sent.split(|&byte| byte == b'/').any(is_dots)
                 && decode_path(sent).is_ok_and(|path| path == request.path);
         let path = match is_as_sent {
             true => Cow::Borrowed(sent),
@@ -113,6 +120,15 @@ fn is_dots(segment: &[u8]) -> bool {
     segment.split(|&byte| byte == b'/').any(|name| name == b"." || name == b"..")
 }
 
+/// True if a decoded path leads elsewhere for a reader that takes a backslash for a slash, as
+/// browsers and Node's `URL` do (WHATWG URL, "special" schemes).
+fn is_other_with_slashes(path: &[u8]) -> bool {
+    let is_slash = |byte: &u8| matches!(byte, b'/' | b'\\');
+    path.contains(&b'\\')
+        && (path.starts_with(b"/\\")
+            || path.split(is_slash).any(|name| name == b"." || name == b".."))
+}
+
 /// True if a decoded segment means `.` or `..` to a reader that drops everything after a semicolon.
 fn is_dots_with_parameters(segment: &[u8]) -> bool {
     let name = segment.split(|&byte| byte == b';').next().unwrap_or_default();
@@ -135,6 +151,9 @@ mod tests {
             ("/x%2f..%2fa", None, "/a"),
             ("/./a", None, "/a"),
             ("/a;b=c", None, "/a;b=c"),
+            ("/a\\b\\", None, "/a\\b\\"),
+            ("/a//b%20c", None, "/a//b%20c"),
+            ("//host/a%2Fb", None, "/host/a/b"),
             ("/a", Some("/new \u{e4}"), "/new%20%C3%A4"),
             ("/a?b", Some("/%2e"), "/%252e?b"),
         ] {
@@ -175,8 +194,11 @@ mod tests {
     }
 
     #[test]
-    fn paths_that_containers_read_in_another_way_are_refused() {
-        for path in ["/..;/admin", "/a/..;x=y/b", "/.;/a", "/%2e%2e;/a", "/..%3b/a"] {
+    fn paths_that_applications_read_in_another_way_are_refused() {
+        for path in ["/..;/admin", "/a/..;x=y/b", "/.;/a", "/%2e%2e;/a", "/..%3b/a"]
+            .into_iter()
+            .chain(["/a/..\\b", "/a\\..\\b", "/a\\.", "/\\host/b", "/%5chost/b"])
+        {
             let mut request = request(None);
             request.uri = path.into();
             request.restart().unwrap();
