@@ -142,6 +142,8 @@ pub struct Rules {
     pub response_headers: Vec<HeaderRule>,
     /// `Cache-Control`, unless the application sets it itself.
     pub cache: Option<Cache>,
+    /// The charset for media types of text that name none; `None`: it is not named.
+    pub charset: Option<String>,
     /// CGI parameters for scripts: names and texts. They replace the server's own parameters of the
     /// same name.
     pub params: Vec<(String, String)>,

@@ -223,6 +223,12 @@ pub(super) fn limits(scope: &Scope<'_>, outer: &Scope<'_>, route: &mut Section) 
             None => route.left_out(&limit.place, format!("{} has no equal", limit.text())),
         }
     }
+    if let Some(charset) = scope.get("charset").filter(|charset| charset.word() != "off") {
+        match charset.word().starts_with('$') {
+            false => route.set("charset", charset.word()),
+            true => route.left_out(&charset.place, format!("{} has no equal", charset.text())),
+        }
+    }
     if let Some(limit) = scope.get("client_max_body_size") {
         match super::units::size(limit.word()) {
             Some(size) if size.trim_matches(['0', 'K', 'M', 'G']).is_empty() => {

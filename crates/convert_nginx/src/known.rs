@@ -128,7 +128,7 @@ const EFFECTIVE_VARIABLES: [&str; 3] = ["$args", "$limit_rate", "$query_string"]
 /// Directives with the arguments for which Sendoff does the same.
 const SAME: &[(&str, &[&str])] = &[
     ("autoindex", &["off"]),
-    ("charset", &["off", "utf-8", "UTF-8"]),
+    ("charset", &["off"]),
     ("chunked_transfer_encoding", &["on"]),
     ("default_type", &["application/octet-stream"]),
     ("etag", &["on"]),

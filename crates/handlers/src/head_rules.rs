@@ -26,6 +26,18 @@ use sendoff_site::effects::Effects;
 /// The name of the server.
 static SERVER: LazyLock<Field> = LazyLock::new(|| Field::shared("Server", "sendoff"));
 
+/// Media types that get a route's charset: nginx's `charset_types`, and JavaScript's newer name (RFC
+/// 9239).
+const TEXTS: [&str; 7] = [
+    "text/html",
+    "text/xml",
+    "text/plain",
+    "text/vnd.wap.wml",
+    "application/javascript",
+    "application/rss+xml",
+    "text/javascript",
+];
+
 /// Applies the rules of the site's routes.
 pub(crate) fn apply(head: &mut ResponseHead, effects: &Effects) {
     effects.response_headers.iter().for_each(|changes| changes.apply(&mut head.fields));
@@ -34,7 +46,13 @@ pub(crate) fn apply(head: &mut ResponseHead, effects: &Effects) {
         tell_caches(head, cache);
     }
     if let Some(charset) = &effects.charset {
-        add_charset(head, charset);
+        add_charset(head, charset, |media_type| media_type.starts_with(b"text/"));
+    }
+    if let Some(charset) = &effects.default_charset {
+        let is_text = |media_type: &[u8]| {
+            TEXTS.iter().any(|text| media_type.eq_ignore_ascii_case(text.as_bytes()))
+        };
+        add_charset(head, charset, is_text);
     }
 }
 
@@ -65,11 +83,11 @@ pub(crate) fn set_default(head: &mut ResponseHead, name: &'static str, value: &B
     }
 }
 
-/// Adds the charset to a media type of text that names none.
-fn add_charset(head: &mut ResponseHead, charset: &[u8]) {
+/// Adds the charset to a media type that names none, if `is_text` says so.
+fn add_charset(head: &mut ResponseHead, charset: &[u8], is_text: impl Fn(&[u8]) -> bool) {
     let Some(field) = head.fields.iter_mut().find(|field| field.is("Content-Type")) else { return };
     let value = field.value();
-    if value.starts_with(b"text/") && !value.contains(&b';') {
+    if !value.contains(&b';') && is_text(value.trim_ascii()) {
         field.set_value([value, b"; charset=", charset].concat());
     }
 }
@@ -115,6 +133,25 @@ mod tests {
         head.field("X-A", "1");
         head.field("x-a", "2");
         head
+    }
+
+    #[test]
+    fn a_route_names_the_charset_of_texts_without_one() {
+        let mut effects = Effects::default();
+        effects.default_charset = Some("utf-8".into());
+        for (media_type, expected) in [
+            ("text/html", "text/html; charset=utf-8"),
+            ("Text/Plain", "Text/Plain; charset=utf-8"),
+            ("application/rss+xml", "application/rss+xml; charset=utf-8"),
+            ("text/html; charset=iso-8859-1", "text/html; charset=iso-8859-1"),
+            ("text/css", "text/css"),
+            ("application/json", "application/json"),
+        ] {
+            let mut head = ResponseHead::new(StatusCode::OK, None);
+            head.field("Content-Type", media_type);
+            apply(&mut head, &effects);
+            assert_eq!(fields(&head), [format!("Content-Type: {expected}")]);
+        }
     }
 
     #[test]

@@ -40,8 +40,8 @@ pub use maps::{MapName, MapPattern, MapSource, MapTest, MapValue};
 pub use php_program::PhpProgram;
 pub use place::{At, Place, Source, Sources};
 pub use plain::{
-    Count, FilePath, Free, IniSettings, LineFormat, LogPath, PositiveTime, Raw, Size, Status, Time,
-    Umask,
+    Charset, Count, FilePath, Free, IniSettings, LineFormat, LogPath, PositiveTime, Raw, Size,
+    Status, Time, Umask,
 };
 pub use problem::{Problem, Problems};
 pub use processors::Processors;

@@ -34,6 +34,27 @@ impl Word for Free {
     }
 }
 
+/// The name of a charset (RFC 2978 §2.3).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Charset(pub String);
+
+impl Word for Charset {
+    const KIND: &'static str = "a charset such as \"utf-8\"";
+
+    fn parse(text: &str, _: &Scope<'_>) -> Result<Self, Wrong> {
+        let is_part = |c: &char| c.is_ascii_alphanumeric() || "!#$%&'+-^_`{}~.:".contains(*c);
+        match text.chars().position(|c| !is_part(&c)) {
+            None if !text.is_empty() => Ok(Self(text.to_owned())),
+            _ => Err(Wrong::new(format!("{text:?} is no name of a charset"))
+                .help("write \"utf-8\", or remove the key")),
+        }
+    }
+
+    fn text(&self) -> String {
+        self.0.clone()
+    }
+}
+
 /// Any text, in one line or several. It may be empty.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Raw(pub String);

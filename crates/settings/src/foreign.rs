@@ -105,10 +105,6 @@ const TABLE: &[(&[&str], &str)] = &[
         "remove it: workers end after worker_idle_timeout without a request, down to min_workers",
     ),
     (
-        &["charset"],
-        "the charset is part of a type: media_types = { html = \"text/html; charset=utf-8\" }",
-    ),
-    (
         &["listen.allowed_clients"],
         "rules about addresses are routes: [[site.route]] with allow_from",
     ),

@@ -6,7 +6,7 @@ use std::time::Duration;
 use sendoff_config::{PoolConfig, TUNNEL_TIMEOUT};
 use sendoff_setting_values::{
     AcmeDirectory, App, AppAddress, AuthorityUrl, Backend, Balance, Caching, Candidate,
-    CertificateFrom, Client, ClientCertificates, Coding, Command, Compress, CookieDomain,
+    CertificateFrom, Charset, Client, ClientCertificates, Coding, Command, Compress, CookieDomain,
     CookieName, CookiePath, Count, Delivery, Destination, Email, Ending, Expression, FieldName,
     FieldTest, FileName, FilePath, ForwardedFields, Free, Frequency, FrontController, HeaderOp,
     HeaderText, HostName, HostText, Hsts, Htaccess, IniSettings, Keep, LineFormat, List, Listen,
@@ -159,7 +159,7 @@ section! {
     /// A program that publishes TXT records, by which names are then proven (DNS-01), wildcards
     /// too. It is called as `PROGRAM present NAME VALUE` and `PROGRAM cleanup NAME VALUE`.
     acme_dns: FilePath,
-        example "\"/etc/sendoff/dns\"", also "dns" "MDChallengeDns01" "dns_challenge";
+        example "\"/etc/sendoff/dns.sh\"", also "dns" "MDChallengeDns01" "dns_challenge";
     /// The time from the end of that program until the authority is told to look.
     acme_dns_wait: Time = Time(seconds(10)),
         example "\"1m\"", also "propagation_delay";
@@ -478,6 +478,10 @@ section! {
     /// leave at once. 0: no limit.
     limit_rate: Size, unless "no limit",
         example "\"500K\"", also "rate-limit" "kbytes-per-second";
+    /// Rule: the charset for responses of text whose `Content-Type` names none: HTML, plain text, XML,
+    /// JavaScript and RSS.
+    charset: Charset,
+        example "\"utf-8\"", also "default_charset" "AddDefaultCharset";
     /// Rule: writes the request to the site's access log.
     access_log: bool, unless "the site's log has it",
         example "false";

@@ -56,6 +56,8 @@ pub struct Effects {
     pub filtered: Option<Rc<Entry>>,
     /// The charset of a static file whose type is text and has no charset.
     pub charset: Option<Bytes>,
+    /// The charset of every response whose type is text and has no charset.
+    pub default_charset: Option<Bytes>,
     /// The data that Lua scripts have set for the response and for applications.
     pub lua: Traces,
     /// The numbers of the routes whose Lua scripts have run.

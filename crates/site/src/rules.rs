@@ -85,6 +85,7 @@ struct CompiledRoute {
     request_headers: Vec<TextChange>,
     response_headers: HeadChanges,
     cache: Option<Rc<Cache>>,
+    charset: Option<Bytes>,
     params: Vec<(Bytes, Text)>,
     id: RouteId,
     rate: Option<Rate>,
@@ -377,6 +378,7 @@ impl CompiledRoute {
             request_headers: rules.request_headers.iter().map(change).collect(),
             response_headers: HeadChanges::new(rules.response_headers.iter().map(change).collect()),
             cache: rules.cache.clone().map(Rc::new),
+            charset: rules.charset.clone().map(Bytes::from),
             params: params.collect(),
             id: RouteId::of(origin),
             rate: rules.rate,
@@ -534,6 +536,9 @@ impl CompiledRoute {
         effects.settings.overlay(&self.settings);
         if let Some(cache) = &self.cache {
             effects.cache = Some(Rc::clone(cache));
+        }
+        if let Some(charset) = &self.charset {
+            effects.default_charset = Some(charset.clone());
         }
         if let Some(auth) = &self.auth {
             effects.auth = vec![Rc::clone(auth)];

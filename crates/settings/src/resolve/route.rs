@@ -134,6 +134,7 @@ impl<'a, 'c> Routes<'a, 'c> {
                 max_age: caching.value.max_age,
                 directives: caching.value.directives.clone(),
             }),
+            charset: section.charset.as_ref().map(|charset| charset.value.0.clone()),
             params: section
                 .params
                 .iter()

@@ -26,7 +26,9 @@ impl<R: Fn(&Path) -> String> Machine for Complete<R> {
 
     fn kind(&self, path: &Path) -> io::Result<FileKind> {
         match path.extension() {
-            Some(ending) if ending == "php" || ending == "pem" => Ok(FileKind::File),
+            Some(ending) if ["php", "pem", "sh"].iter().any(|file| ending == *file) => {
+                Ok(FileKind::File)
+            }
             _ => Ok(FileKind::Folder),
         }
     }
