@@ -5,6 +5,7 @@ mod departed;
 mod duplex;
 mod server;
 mod sites;
+mod websocket_cases;
 mod websockets;
 
 use std::os::unix::net::UnixListener;
