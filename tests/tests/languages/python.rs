@@ -5,6 +5,7 @@ mod departed;
 mod duplex;
 mod server;
 mod sites;
+mod socketio;
 mod websocket_cases;
 mod websockets;
 

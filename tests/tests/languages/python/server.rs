@@ -240,11 +240,16 @@ server.serve_forever()";
         Self::start(command, site)
     }
 
-    /// PyPI's uvicorn, in the folder of packages.
+    /// PyPI's uvicorn, in the folder of packages, without WebSockets.
     pub fn uvicorn(packages: &Path, site: &Site, application: &str) -> Self {
+        Self::uvicorn_with(packages, site, application, "none")
+    }
+
+    /// The same, with this implementation of WebSockets.
+    pub fn uvicorn_with(packages: &Path, site: &Site, application: &str, ws: &str) -> Self {
         let mut command = dies_with_us(Path::new(PYTHON), "KILL");
         command.env("PYTHONPATH", packages);
-        command.args(["-m", "uvicorn", "--port", "0", "--ws", "none", application]);
+        command.args(["-m", "uvicorn", "--port", "0", "--ws", ws, application]);
         Self::start(command, site)
     }
 
@@ -259,6 +264,10 @@ server.serve_forever()";
             rest.split([' ', '/']).next()?.parse().ok()
         });
         Self { child, addr }
+    }
+
+    pub fn addr(&self) -> SocketAddr {
+        self.addr
     }
 
     pub fn ask(&self, request: &Request) -> Response {
