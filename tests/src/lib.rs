@@ -39,6 +39,7 @@ mod polled;
 mod ports;
 pub mod processes;
 mod progress;
+pub mod pypi;
 mod quic;
 pub mod repository;
 mod secure;

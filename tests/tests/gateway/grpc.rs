@@ -2,26 +2,18 @@
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 
-use sendoff_tests::{Authority, LIMIT, Server, Site, dies_with_us, repository, wait};
+use sendoff_tests::{Authority, LIMIT, Server, Site, pypi, repository, wait};
 
 use crate::hosts::balance;
-
-/// The folder with grpcio.
-fn packages() -> String {
-    let fetched = Command::new(repository::root().join("tools/grpcio")).output().unwrap();
-    assert!(fetched.status.success(), "{}", String::from_utf8_lossy(&fetched.stderr));
-    String::from_utf8(fetched.stdout).unwrap().trim().to_owned()
-}
 
 /// The application, and its port.
 struct Application(Child, String);
 
 impl Application {
-    fn start(packages: &str) -> Self {
-        let mut child = dies_with_us(Path::new("/usr/bin/python3"), "KILL")
-            .env("PYTHONPATH", packages)
+    fn start(packages: &Path) -> Self {
+        let mut child = pypi::python(packages)
             .arg(repository::root().join("tests/tests/gateway/grpc_server.py"))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -41,22 +33,15 @@ impl Drop for Application {
 }
 
 /// Runs the client's calls.
-fn call(packages: &str, arguments: &[&str]) {
-    let output = Command::new("python3")
-        .env("PYTHONPATH", packages)
-        .arg(repository::root().join("tests/tests/gateway/grpc_client.py"))
-        .args(arguments)
-        .output()
-        .unwrap();
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{said}");
-    assert_eq!(String::from_utf8_lossy(&output.stdout), "all calls as expected\n");
+fn call(packages: &Path, arguments: &[&str]) {
+    let said = pypi::run(packages, "tests/tests/gateway/grpc_client.py", arguments);
+    assert_eq!(said, "all calls as expected\n");
 }
 
 #[test]
 #[ignore = "heavy: fetches grpcio"]
 fn calls_of_grpcio_come_through() {
-    let packages = packages();
+    let packages = pypi::packages("grpcio");
     let (site, app) = (Site::new(), Application::start(&packages));
     let authority = Authority::new();
     let certificate = authority.issue(&["localhost"], &site.outside("keys"), "localhost");
@@ -93,7 +78,7 @@ fn calls_of_grpcio_come_through() {
 #[test]
 #[ignore = "heavy: fetches grpcio"]
 fn the_health_service_of_a_grpcio_server_is_asked() {
-    let (site, app) = (Site::new(), Application::start(&packages()));
+    let (site, app) = (Site::new(), Application::start(&pypi::packages("grpcio")));
     for (service, state) in [("", "1 up"), ("test.Echo", "1 up"), ("other", "no service")] {
         let keys = format!("fails = 1\nprobe = {{ every = '50ms', grpc = '{service}' }}");
         let server = balance(&site, "h2", &[format!("127.0.0.1:{}", app.1)], &keys, "");

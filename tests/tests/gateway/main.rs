@@ -10,6 +10,7 @@ mod hosts;
 mod http;
 mod http2;
 mod http2_app;
+mod jupyter;
 mod led;
 mod real;
 mod responder;

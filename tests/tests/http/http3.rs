@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use rustix::process::Signal;
 use sendoff_tests::{
     Authority, Broken, Client, Http3, LIMIT, Request, Response, Server, Site, pattern, processes,
-    repository, sendoff, wait,
+    pypi, sendoff, wait,
 };
 
 const MB: usize = 1 << 20;
@@ -466,9 +466,7 @@ fn hostile_packets_change_nothing() {
 #[test]
 #[ignore = "heavy: fetches aioquic"]
 fn aioquic_gets_the_same_bytes() {
-    let fetched = Command::new(repository::root().join("tools/aioquic")).output().unwrap();
-    assert!(fetched.status.success(), "{}", String::from_utf8_lossy(&fetched.stderr));
-    let packages = String::from_utf8(fetched.stdout).unwrap();
+    let packages = pypi::packages("aioquic");
     let site = site();
     let server = serve(&site);
     let port = server.tls_addr().unwrap().port().to_string();
@@ -484,17 +482,9 @@ fn aioquic_gets_the_same_bytes() {
         expected += &format!("{} {} {digest}\n", response.status(), response.body.len());
     }
     for way in ["plain", "keys", "rebind"] {
-        let script = repository::root().join("tests/tests/http/aioquic_client.py");
-        let output = Command::new("python3")
-            .env("PYTHONPATH", packages.trim())
-            .arg(script)
-            .args([&port, way])
-            .args(paths)
-            .output()
-            .unwrap();
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "{way}: {said}");
-        assert_eq!(String::from_utf8_lossy(&output.stdout), expected, "{way}");
+        let arguments = [&[&*port, way], &paths[..]].concat();
+        let said = pypi::run(&packages, "tests/tests/http/aioquic_client.py", &arguments);
+        assert_eq!(said, expected, "{way}");
     }
 }
 

@@ -5,6 +5,8 @@ mod departed;
 mod duplex;
 mod server;
 mod sites;
+mod socketio;
+mod websocket_cases;
 mod websockets;
 
 use std::os::unix::net::UnixListener;

@@ -12,8 +12,7 @@ use std::time::SystemTime;
 use crate::valgrind;
 use rustix::process::Signal;
 use sendoff_tests::{
-    Client, LIMIT, Request, Response, Server, Site, dies_with_us, processes, repository,
-    static_library, wait,
+    Client, LIMIT, Request, Response, Server, Site, dies_with_us, processes, static_library, wait,
 };
 
 /// Debian's, whose packages are the applications of the tests.
@@ -67,14 +66,6 @@ fn quiet(mut command: Command, folder: &Path, log: &Path) -> Command {
     // Sets of strings have the same order in all processes.
     command.env("PYTHONHASHSEED", "0").env("PYTHONDONTWRITEBYTECODE", "1");
     command
-}
-
-/// The folder with Starlette, FastAPI and uvicorn, which are fetched if they are not there.
-pub fn starlette() -> PathBuf {
-    let done = Command::new(repository::root().join("tools/starlette")).output().unwrap();
-    let said = String::from_utf8_lossy(&done.stderr).into_owned();
-    assert!(done.status.success(), "tools/starlette: {said}");
-    PathBuf::from(String::from_utf8(done.stdout).unwrap().trim())
 }
 
 /// A running `sendoff-python`, and its folder.
@@ -249,11 +240,16 @@ server.serve_forever()";
         Self::start(command, site)
     }
 
-    /// PyPI's uvicorn, in the folder of packages.
+    /// PyPI's uvicorn, in the folder of packages, without WebSockets.
     pub fn uvicorn(packages: &Path, site: &Site, application: &str) -> Self {
+        Self::uvicorn_with(packages, site, application, "none")
+    }
+
+    /// The same, with this implementation of WebSockets.
+    pub fn uvicorn_with(packages: &Path, site: &Site, application: &str, ws: &str) -> Self {
         let mut command = dies_with_us(Path::new(PYTHON), "KILL");
         command.env("PYTHONPATH", packages);
-        command.args(["-m", "uvicorn", "--port", "0", "--ws", "none", application]);
+        command.args(["-m", "uvicorn", "--port", "0", "--ws", ws, application]);
         Self::start(command, site)
     }
 
@@ -268,6 +264,10 @@ server.serve_forever()";
             rest.split([' ', '/']).next()?.parse().ok()
         });
         Self { child, addr }
+    }
+
+    pub fn addr(&self) -> SocketAddr {
+        self.addr
     }
 
     pub fn ask(&self, request: &Request) -> Response {

@@ -5,9 +5,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
-use sendoff_tests::{LIMIT, Progress, Request, Response, Server, Site, pattern, processes, wait};
+use sendoff_tests::{
+    LIMIT, Progress, Request, Response, Server, Site, pattern, processes, pypi, wait,
+};
 
-use super::server::{Python, Reference, starlette};
+use super::server::{Python, Reference};
 use super::{APPLICATION, MB, facts, from_files, from_files_with, made};
 
 /// A site with a downloadable file and one of the applications.
@@ -203,7 +205,7 @@ fn a_site_on_django_is_the_same_as_in_gunicorn() {
 fn a_site_on_fastapi_is_the_same_as_in_uvicorn() {
     let site = site("starlette_site", include_bytes!("starlette_site.py"));
     let application = "starlette_site:application";
-    let packages = starlette();
+    let packages = pypi::packages("starlette");
     let options = ["--workers", "1", "--threads", "4"];
     let python = Python::start_beside(&packages, site, application, &options);
     let uvicorn = Reference::uvicorn(&packages, &python.site, application);

@@ -3,10 +3,10 @@
 use rustix::process::Signal;
 use sendoff_tests::websocket::{self, BINARY, CLOSE, PING, PONG, TEXT, WebSocket, handshake};
 use sendoff_tests::{
-    Authority, Client, Http3, LIMIT, Request, Server, Site, pattern, processes, wait,
+    Authority, Client, Http3, LIMIT, Request, Server, Site, pattern, processes, pypi, wait,
 };
 
-use super::server::{Python, starlette};
+use super::server::Python;
 
 const APPLICATION: &str = "websockets_site:application";
 
@@ -281,7 +281,8 @@ fn a_chat_on_fastapi_works() {
     let site = Site::new();
     site.write_at(site.outside("chat_site.py"), include_bytes!("chat_site.py"));
     let options = ["--workers", "1", "--threads", "1"];
-    let python = Python::start_beside(&starlette(), site, "chat_site:application", &options);
+    let python =
+        Python::start_beside(&pypi::packages("starlette"), site, "chat_site:application", &options);
     let server = front(&python, "");
     let mut ann = open(&server, "/chat/ann");
     ann.send(TEXT, b"first");
