@@ -1,15 +1,16 @@
 //! Requests for applications that speak HTTP/2.
 
 use bytes::Bytes;
-use http::header::{CONTENT_LENGTH, COOKIE, HOST, TE, TRAILER};
+use http::header::{CONTENT_LENGTH, COOKIE, HOST, SEC_WEBSOCKET_KEY, TE, TRAILER};
 use http::uri::{Authority, PathAndQuery, Scheme};
-use http::{HeaderMap, HeaderName, HeaderValue, Request as Head, StatusCode, Uri};
+use http::{HeaderMap, HeaderName, HeaderValue, Request as Head, StatusCode, Uri, Version};
 use percent_encoding::percent_encode;
 use sendoff_config::{Proxy, ProxyHost};
 use sendoff_http1::client::HopByHop;
 use sendoff_http1::takes_trailers;
 use sendoff_message::request::{Body, NOT_IN_URI, Request};
-use sendoff_upstream_http2::RequestTrailers;
+use sendoff_upstream_gateway::websocket_answer;
+use sendoff_upstream_http2::{RequestTrailers, WebSocketOffer};
 
 use crate::forwarded::AboutClient;
 use crate::http1::{cookies, host_of};
@@ -39,6 +40,21 @@ pub(crate) fn head(
     *head.uri_mut() = uri;
     *head.headers_mut() = fields(about);
     Ok(head)
+}
+
+/// The offer of a WebSocket in a request with this head. Clients of HTTP/2 and HTTP/3 send no key.
+pub(crate) fn websocket(request: &Request, head: &Head<()>) -> Option<WebSocketOffer> {
+    let offered = HopByHop::of(&request.headers).upgrade()?;
+    let mut offered = offered.split(|byte| *byte == b',');
+    if !offered.any(|name| name.trim_ascii().eq_ignore_ascii_case(b"websocket")) {
+        return None;
+    }
+    let key = match request.version > Version::HTTP_11 {
+        true => None,
+        false => Some(request.headers.get(SEC_WEBSOCKET_KEY)?.as_bytes().trim_ascii()),
+    };
+    let answer = key.map(|key| Bytes::copy_from_slice(&websocket_answer(key)));
+    Some(WebSocketOffer::new(head, answer))
 }
 
 /// The fields behind the body, but for fields that rules of the server have set or removed. A request
@@ -120,6 +136,7 @@ mod tests {
             protocol: GatewayProtocol::Http2 {
                 host: ProxyHost::Client,
                 tls: None,
+                upgrade: true,
                 grpc_web: false,
             },
             forwarded: ForwardedFields::Off,

@@ -91,10 +91,12 @@ pub fn message(
         GatewayProtocol::Http { host, upgrade, .. } => {
             http1::head(about, proxy, host, *upgrade && may_switch)?
         }
-        GatewayProtocol::Http2 { host, tls, .. } => {
+        GatewayProtocol::Http2 { host, tls, upgrade, .. } => {
             let head = http2::head(about, proxy, host, tls.is_some())?;
+            let may_switch = *upgrade && may_switch;
+            let websocket = may_switch.then(|| http2::websocket(request, &head)).flatten();
             let message = Http2Request::new(head, request.body.clone(), http2::trailers(request));
-            return Ok(GatewayMessage::Http2(Rc::new(message)));
+            return Ok(GatewayMessage::Http2(Rc::new(message.offering(websocket))));
         }
         GatewayProtocol::Scgi => (scgi::head(asked, prefix), RequestProtocol::Scgi),
         GatewayProtocol::Uwsgi => (uwsgi::head(asked, prefix)?, RequestProtocol::Uwsgi),

@@ -83,6 +83,8 @@ pub enum GatewayProtocol {
         host: ProxyHost,
         /// `None`: without TLS, by prior knowledge.
         tls: Option<ProxyTls>,
+        /// Lets clients change to WebSocket.
+        upgrade: bool,
         /// Calls of gRPC-Web are passed on as calls of gRPC.
         grpc_web: bool,
     },

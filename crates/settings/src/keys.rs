@@ -658,7 +658,7 @@ section! {
     /// connection.
     tunnel_timeout: PositiveTime = PositiveTime(TUNNEL_TIMEOUT),
         example "\"1d\"", also "stream_timeout";
-    /// With HTTP/1.1, lets clients change to another protocol, such as WebSocket.
+    /// Lets clients change to another protocol, such as WebSocket; with HTTP/2 only to WebSocket.
     upgrade: bool = true,
         example "false";
     /// With HTTP/2, passes calls of gRPC-Web on as calls of gRPC (gateway.md).

@@ -25,6 +25,7 @@ use super::protocol::RequestProtocol;
 use super::request::{GatewayMessage, GatewayRequest};
 use super::sender::RequestSender;
 use super::stream::Stream;
+use super::tunnel::TunnelEnd;
 
 /// Timeouts for an application; `None`: unlimited.
 #[derive(Debug, Clone, Copy)]
@@ -237,9 +238,17 @@ impl GatewayExchange {
     /// After a switch of the protocol, returns the connection, the bytes received since, and the
     /// value that counts the host as busy.
     #[must_use]
-    pub fn into_tunnel(self) -> Option<(Stream, BytesMut, BusyGuard)> {
-        let Driver::Own(io) = self.driver.into_inner() else { return None };
-        io.into_tunnel().map(|(stream, received)| (stream, received, self.busy))
+    pub fn into_tunnel(self) -> Option<(TunnelEnd, BytesMut, BusyGuard)> {
+        let (end, received) = match self.driver.into_inner() {
+            Driver::Own(io) => {
+                let (stream, received) = io.into_tunnel()?;
+                (TunnelEnd::Connection(stream), received)
+            }
+            Driver::Stream(stream) => {
+                (TunnelEnd::Http2(Box::new(stream.into_tunnel()?)), BytesMut::new())
+            }
+        };
+        Some((end, received, self.busy))
     }
 
     fn deadline(&self) -> Option<Instant> {

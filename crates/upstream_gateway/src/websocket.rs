@@ -36,11 +36,17 @@ impl WebSocketKey {
 
     /// True if `answer`, the value of `Sec-WebSocket-Accept`, answers this key.
     pub(crate) fn is_answered_by(&self, answer: &[u8]) -> bool {
-        let expected = digest(&SHA1_FOR_LEGACY_USE_ONLY, &[&self.0, GUID].concat());
-        let mut text = [0; ANSWER];
-        encode(expected.as_ref(), &mut text);
-        answer.trim_ascii() == text
+        answer.trim_ascii() == answer_to(&self.0)
     }
+}
+
+/// The value of `Sec-WebSocket-Accept` that answers a key.
+#[must_use]
+pub fn answer_to(key: &[u8]) -> [u8; ANSWER] {
+    let answer = digest(&SHA1_FOR_LEGACY_USE_ONLY, &[key, GUID].concat());
+    let mut text = [0; ANSWER];
+    encode(answer.as_ref(), &mut text);
+    text
 }
 
 /// Writes `bytes` in Base64, for which `text` has the exact room.

@@ -19,8 +19,12 @@ mod fields;
 mod request;
 mod settings;
 mod stream;
+mod tunnel;
 mod upload;
+mod websocket;
 
 pub use connections::Connections;
 pub use request::{Http2Request, RequestTrailers};
 pub use stream::Http2Stream;
+pub use tunnel::Http2Tunnel;
+pub use websocket::WebSocketOffer;

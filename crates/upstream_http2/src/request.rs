@@ -12,6 +12,8 @@ use http::{HeaderMap, HeaderName, Request};
 use sendoff_http1::Trailers;
 use sendoff_message::request::Body;
 
+use crate::websocket::WebSocketOffer;
+
 /// The largest field on a shared connection, in bytes of its Huffman code: the limit of nginx before
 /// 1.19.7 (`http2_max_field_size`). Later versions take 8 KiB, Apache 8,190 bytes.
 const FIELD: usize = 4 * 1024;
@@ -35,6 +37,7 @@ pub struct Http2Request {
     pub(crate) head: Request<()>,
     pub(crate) body: Body,
     pub(crate) trailers: RequestTrailers,
+    pub(crate) websocket: Option<WebSocketOffer>,
     sharing: Cell<Sharing>,
 }
 
@@ -68,7 +71,13 @@ impl Http2Request {
     pub fn new(head: Request<()>, body: Body, trailers: RequestTrailers) -> Self {
         let is_usual = matches!(trailers, RequestTrailers::None) && is_usual(&head);
         let sharing = if is_usual { Sharing::Shared } else { Sharing::Alone };
-        Self { head, body, trailers, sharing: Cell::new(sharing) }
+        Self { head, body, trailers, websocket: None, sharing: Cell::new(sharing) }
+    }
+
+    /// The same request, which a host that takes WebSockets on streams gets as an offer of one.
+    #[must_use]
+    pub fn offering(self, websocket: Option<WebSocketOffer>) -> Self {
+        Self { websocket, ..self }
     }
 
     pub(crate) fn sharing(&self) -> Sharing {

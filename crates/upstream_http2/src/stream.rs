@@ -22,8 +22,10 @@ use crate::{error, fields};
 /// on the connection go on.
 #[derive(Debug)]
 pub struct Http2Stream {
-    upload: Upload,
-    response: Response,
+    pub(crate) upload: Upload,
+    pub(crate) response: Response,
+    /// The host was asked for a WebSocket.
+    asks_for_websocket: bool,
     /// The host has answered with a head.
     was_heard: bool,
     place: Place,
@@ -38,7 +40,7 @@ pub struct Http2Stream {
 ///    └─── the stream has ended with the head ────────────────────────▲
 /// ```
 #[derive(Debug)]
-enum Response {
+pub(crate) enum Response {
     Head(ResponseFuture),
     Body(RecvStream),
     Trailers(RecvStream),
@@ -48,7 +50,8 @@ enum Response {
 }
 
 impl Http2Stream {
-    /// Sends the head of a request. The connection retires if it takes no request.
+    /// Sends the head of a request; for a WebSocket in the form of RFC 8441, if the host has said in
+    /// its `SETTINGS` that it knows this form. The connection retires if it takes no request.
     pub(crate) async fn begin(
         place: Place,
         request: &Rc<Http2Request>,
@@ -59,13 +62,17 @@ impl Http2Stream {
         };
         let mut requests = place.requests().ready().await.map_err(retired)?;
         let has_trailers = matches!(request.trailers, RequestTrailers::Known(_));
-        let ends = request.body.is_empty() && !has_trailers;
-        let begun = requests.send_request(request.head.clone(), ends);
+        let can_connect = requests.is_extended_connect_protocol_enabled();
+        let websocket = request.websocket.as_ref().filter(|_| can_connect);
+        let ends = websocket.is_none() && request.body.is_empty() && !has_trailers;
+        let head = websocket.map_or(&request.head, |websocket| &websocket.head);
+        let begun = requests.send_request(head.clone(), ends);
         let (response, stream) = begun.map_err(retired)?;
-        let upload = Upload::new(request, stream, ends)?;
+        let upload = Upload::new(request, stream, ends || websocket.is_some())?;
         Ok(Self {
             upload,
             response: Response::Head(response),
+            asks_for_websocket: websocket.is_some(),
             was_heard: false,
             place,
             sharing: request.sharing(),
@@ -127,6 +134,13 @@ impl Http2Stream {
                         Ok(Head::Final(head)) => head,
                         Err(error) => return Poll::Ready(Err(self.failed(&error))),
                     };
+                    if self.asks_for_websocket {
+                        if status.is_success() {
+                            self.response = Response::Body(body);
+                            return Poll::Ready(self.switched(fields));
+                        }
+                        self.upload.end();
+                    }
                     self.response = match body.is_end_stream() {
                         true => Response::Complete,
                         false => Response::Body(body),
@@ -170,6 +184,13 @@ impl Http2Stream {
         self.was_heard = true;
         self.upload.keep_nothing();
         fields::head(status, &fields).map(Event::Head)
+    }
+
+    /// The event of a WebSocket that the host has opened.
+    fn switched(&mut self, fields: HeaderMap) -> Result<Event, UpstreamError> {
+        self.was_heard = true;
+        let unasked = || UpstreamError::broken("it changed the protocol unasked");
+        self.request.websocket.as_ref().ok_or_else(unasked)?.accepted(fields).map(Event::Switch)
     }
 
     /// The error of the stream. If the request was not processed, its body is given back.

@@ -1,6 +1,7 @@
 //! The body of a request on its way to the host.
 
-use std::task::{Context, Poll};
+use std::io;
+use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use h2::SendStream;
@@ -37,15 +38,16 @@ enum Source {
 }
 
 impl Upload {
-    /// The body of a request whose head was sent. `ends`: the head has ended the stream.
+    /// The body of a request whose head was sent. `has_none`: the head has ended the stream, or the
+    /// stream is for another protocol.
     pub(crate) fn new(
         request: &Http2Request,
         stream: SendStream<Bytes>,
-        ends: bool,
+        has_none: bool,
     ) -> Result<Self, UpstreamError> {
         let Http2Request { body, trailers, .. } = request;
         let source = match body {
-            _ if ends => Source::Over,
+            _ if has_none => Source::Over,
             Body::Stream(body) => {
                 let reader = body.replayable_reader().ok_or_else(UpstreamError::spent_body)?;
                 let without = match trailers {
@@ -118,6 +120,31 @@ impl Upload {
                 }
             }
         }
+    }
+
+    /// Sends some of the bytes of a protocol to which the host has changed.
+    pub(crate) fn poll_write(
+        &mut self,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        self.stream.reserve_capacity(bytes.len());
+        while self.stream.capacity() == 0 {
+            match ready!(self.stream.poll_capacity(cx)) {
+                Some(room) => room.map_err(io::Error::other)?,
+                None => return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into())),
+            };
+        }
+        let room = self.stream.capacity().min(bytes.len());
+        let piece = Bytes::copy_from_slice(&bytes[..room]);
+        Poll::Ready(self.stream.send_data(piece, false).map(|()| room).map_err(io::Error::other))
+    }
+
+    /// Ends the stream's direction to the host, which carries no body.
+    pub(crate) fn end(&mut self) {
+        // It fails if the host has reset the stream.
+        let _reset = self.stream.send_data(Bytes::new(), true);
+        self.source = Source::Over;
     }
 
     /// No more of the body is sent: its end was, or the host reads no more and the response tells

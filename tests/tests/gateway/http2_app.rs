@@ -32,6 +32,24 @@ impl Http2App {
         streams: u32,
         answer: impl Fn(Request<RecvStream>, SendResponse<Bytes>) -> F + Copy + Send + 'static,
     ) -> Self {
+        let mut builder = Builder::new();
+        builder.max_concurrent_streams(streams);
+        Self::start_by(builder, answer)
+    }
+
+    /// As [`start`](Self::start), with Extended CONNECT (RFC 8441).
+    pub(crate) fn start_connectable<F: Future<Output = Option<()>> + 'static>(
+        answer: impl Fn(Request<RecvStream>, SendResponse<Bytes>) -> F + Copy + Send + 'static,
+    ) -> Self {
+        let mut builder = Builder::new();
+        builder.enable_connect_protocol();
+        Self::start_by(builder, answer)
+    }
+
+    fn start_by<F: Future<Output = Option<()>> + 'static>(
+        builder: Builder,
+        answer: impl Fn(Request<RecvStream>, SendResponse<Bytes>) -> F + Copy + Send + 'static,
+    ) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         listener.set_nonblocking(true).unwrap();
         let addr = listener.local_addr().unwrap();
@@ -45,9 +63,8 @@ impl Http2App {
                 while let Ok((socket, _)) = listener.accept().await {
                     counted.fetch_add(1, Ordering::SeqCst);
                     let asked = Arc::clone(&asked);
+                    let builder = builder.clone();
                     spawn_local(async move {
-                        let mut builder = Builder::new();
-                        builder.max_concurrent_streams(streams);
                         let Ok(mut connection) = builder.handshake(socket).await else { return };
                         while let Some(Ok((request, respond))) = connection.accept().await {
                             asked.fetch_add(1, Ordering::SeqCst);

@@ -19,6 +19,7 @@ mod shared_connections;
 mod streaming;
 mod trailers;
 mod tunnel;
+mod tunnel_http2;
 mod urls;
 
 use sendoff_tests::{Server, Site};

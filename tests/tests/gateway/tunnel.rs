@@ -121,7 +121,7 @@ fn echo(mut input: impl Read, mut output: impl Write) {
 }
 
 /// An application that speaks WebSocket as far as its first head.
-fn websocket_echo() -> Responder {
+pub(crate) fn websocket_echo() -> Responder {
     Responder::start(|peer| {
         let request = peer.request()?;
         let key = request.split("sec-websocket-key: ").nth(1)?.split("\r\n").next()?;

@@ -110,7 +110,7 @@ impl Routes<'_, '_> {
         let host = (&section.host.value).into();
         let protocol = match server.scheme {
             ProxyScheme::H2 | ProxyScheme::H2s => {
-                GatewayProtocol::Http2 { host, tls, grpc_web: false }
+                GatewayProtocol::Http2 { host, tls, upgrade: false, grpc_web: false }
             }
             _ => GatewayProtocol::Http { host, tls, upgrade: false, bare_line_feeds: false },
         };

@@ -138,6 +138,7 @@ impl Context<'_> {
             ProxyScheme::H2 | ProxyScheme::H2s => GatewayProtocol::Http2 {
                 host: (&section.host.value).into(),
                 tls: self.upstream_tls(&section.tls(url), url.scheme == ProxyScheme::H2s),
+                upgrade: section.upgrade.value,
                 grpc_web: section.grpc_web.value,
             },
         }
@@ -186,7 +187,7 @@ impl Context<'_> {
                 is_http1 || is_http2,
                 "http://, https://, h2:// and h2s://: the other protocols name the prefix in SCRIPT_NAME, or not at all",
             ),
-            ("upgrade", given(section.upgrade.place), is_http1, "http:// and https://"),
+            ("upgrade", given(section.upgrade.place), is_http1 || is_http2, WITH_HTTP),
             ("grpc_web", given(section.grpc_web.place), is_http2, "h2:// and h2s://"),
             (
                 "bare_line_feeds",
@@ -197,8 +198,8 @@ impl Context<'_> {
             (
                 "tunnel_timeout",
                 given(section.tunnel_timeout.place),
-                is_http1,
-                "http:// and https://",
+                is_http1 || is_http2,
+                WITH_HTTP,
             ),
             (
                 "tls_name",

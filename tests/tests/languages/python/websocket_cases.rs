@@ -26,30 +26,55 @@ fn every_frame_is_answered_as_without_a_server_between() {
     BufReader::new(echo.stdout.take().unwrap()).read_line(&mut port).unwrap();
     let port = port.trim();
     let server = front(&python, port);
-    let addrs =
-        [server.clear_addr(), server.tls_addr().unwrap()].map(|addr| addr.port().to_string());
-    let said = pypi::run(&packages, &format!("{FOLDER}/client.py"), &[port, &addrs[0], &addrs[1]]);
+    let before = Site::new();
+    let twice = second(&before, &server);
+    for server in [&server, &twice] {
+        let [clear, tls] = [server.clear_addr(), server.tls_addr().unwrap()];
+        let ports = [port, &clear.port().to_string(), &tls.port().to_string()];
+        assert_all_pass(&pypi::run(&packages, &format!("{FOLDER}/client.py"), &ports));
+    }
     let _ended = (echo.kill(), echo.wait());
+    assert!(!python.log().contains("Traceback"), "{}", python.log());
+}
+
+/// Expects that each way has passed all of its cases.
+#[track_caller]
+fn assert_all_pass(said: &str) {
     let counts: Vec<_> = said.lines().map(|line| line.split_once(": ").unwrap()).collect();
     assert_eq!(counts.len(), 9, "{said}");
     for (way, count) in counts {
         let (passed, all) = count.split_once(" of ").unwrap();
         assert!(passed == all && all.parse::<u32>().unwrap() > 500, "{way}: {said}");
     }
-    assert!(!python.log().contains("Traceback"), "{}", python.log());
 }
 
-/// A front with HTTP/1.1 in the clear, and all versions over TLS.
-fn front(python: &Python, port: &str) -> Server {
-    let site = &python.site;
+/// Keys of a server with HTTP/1.1 in the clear, and all versions over TLS.
+fn listening(site: &Site) -> String {
     let keys = Authority::new().issue(&["localhost"], &site.outside("keys"), "localhost");
-    let text = format!(
+    format!(
         "listen = ['127.0.0.1:0', '127.0.0.1:0 tls h3']\nthreads = 2\n[[pool]]\nworkers = 'ondemand'\n[[site]]\n\
-         root = '{}'\ntls = {{ certificate = '{}', key = '{}' }}\nhttps_redirect = false\nfastcgi = {{ '/' = 'unix:{}' }}\n\
-         [[site.route]]\npath = '/wsproto'\nproxy = 'http://127.0.0.1:{port}'\n",
+         root = '{}'\ntls = {{ certificate = '{}', key = '{}' }}\nhttps_redirect = false\n",
         site.root().display(),
         keys.chain.display(),
         keys.key.display(),
+    )
+}
+
+/// A server that passes all requests on to another one, over HTTP/2 (RFC 8441).
+fn second(site: &Site, first: &Server) -> Server {
+    let url = format!("h2s://{}", first.tls_addr().unwrap());
+    let route = format!("[[site.route]]\nproxy = {{ to = '{url}', verify = false }}\n");
+    let config = site.write_at(site.outside("sendoff.toml"), listening(site) + &route);
+    Server::try_run(&config, site.root(), 0).unwrap_or_else(|why| panic!("{why:#?}"))
+}
+
+/// A server that passes requests on to wsproto and to `sendoff-python`.
+fn front(python: &Python, port: &str) -> Server {
+    let site = &python.site;
+    let text = format!(
+        "{}fastcgi = {{ '/' = 'unix:{}' }}\n\
+         [[site.route]]\npath = '/wsproto'\nproxy = 'http://127.0.0.1:{port}'\n",
+        listening(site),
         site.outside("socket").display(),
     );
     let config = site.write_at(site.outside("sendoff.toml"), text);

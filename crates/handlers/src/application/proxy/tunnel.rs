@@ -10,7 +10,7 @@ use bytes::{Buf, BytesMut};
 use sendoff_exchange::client::Tunnel;
 use sendoff_message::Cut;
 use sendoff_transport::pipe::Pipe;
-use sendoff_upstream_gateway::Stream as GatewayStream;
+use sendoff_upstream_gateway::TunnelEnd;
 use tokio::time::timeout;
 
 /// Carries bytes in both directions until both ends have finished, one of the connections is
@@ -24,7 +24,7 @@ use tokio::time::timeout;
 /// takes two descriptors.
 pub(crate) async fn carry(
     client: &mut dyn Tunnel,
-    mut application: GatewayStream,
+    mut application: TunnelEnd,
     received: BytesMut,
     limit: Duration,
 ) -> Result<(), Cut> {
@@ -170,7 +170,7 @@ impl Direction {
 /// Both ends, for one direction.
 struct TunnelEnds<'e> {
     client: &'e mut dyn Tunnel,
-    application: &'e mut GatewayStream,
+    application: &'e mut TunnelEnd,
     /// True: from the client to the application.
     up: bool,
 }
