@@ -30,6 +30,7 @@ fn main() {
         "lazy_search",
         "lazy_stream",
         "limit",
+        "modules",
         "named",
         "output",
         "params",

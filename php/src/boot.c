@@ -162,6 +162,7 @@ static bool take_request(void)
 	if (sendoff_boot.state == SENDOFF_BOOT_OVER) {
 		return false;
 	}
+	sendoff_renew_between();
 	if (sendoff_accept(sendoff_php_worker) != 1) {
 		change(SENDOFF_BOOT_WAITS, SENDOFF_BOOT_OVER);
 		return false;

@@ -4,6 +4,7 @@
  *
  * boot.c    the life of the script and of each request
  * renew.c   PHP's own state, renewed for each request
+ * modules.c the state of extensions, renewed for each request or kept
  * kept.c    the application's state, restored after each request
  */
 #ifndef SENDOFF_BOOT_H
@@ -19,6 +20,9 @@ void sendoff_boot_no_session(bool booting);
 /* Ends the state of the script's start, so that requests can begin. */
 void sendoff_renew_after_boot(void);
 
+/* Forgets small things that the last request has left, or the script's own work since then. */
+void sendoff_renew_between(void);
+
 /* Starts a request whose parameters are loaded. May end by a long jump, as PHP's own start. */
 void sendoff_renew_before(void);
 
@@ -27,6 +31,24 @@ void sendoff_renew_before(void);
  * exception: then false is returned, and the script must end.
  */
 bool sendoff_renew_after(void);
+
+/* modules.c */
+
+/* The extension of this name; NULL: it is not loaded. */
+zend_module_entry *sendoff_module(const char *name);
+
+/* Notes which extensions there are, and the settings that the application has made in them. */
+void sendoff_modules_keep(void);
+
+/* Start and end the extensions whose state begins and ends with a request. */
+void sendoff_modules_start(void);
+void sendoff_modules_end(void);
+
+/* Drops the state of renewed extensions, except these settings. */
+void sendoff_modules_renew(void);
+
+/* Restores these settings. */
+void sendoff_modules_restore(void);
 
 /* kept.c */
 

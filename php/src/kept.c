@@ -21,29 +21,6 @@ typedef struct {
 	zend_string *value;
 } setting;
 
-/* A value of an extension and the functions that return it and set it. */
-typedef struct {
-	const char *getter;
-	/* NULL: the getter sets it if it is called with an argument. */
-	const char *setter;
-	zend_function *get, *set;
-	/* Undefined if the extension is not loaded. */
-	zval value;
-} accessor;
-
-static accessor accessors[] = {
-	{.getter = "mb_internal_encoding"},
-	{.getter = "mb_http_output"},
-	{.getter = "mb_language"},
-	{.getter = "mb_substitute_character"},
-	{.getter = "mb_detect_order"},
-	{.getter = "mb_regex_encoding"},
-	{.getter = "libxml_use_internal_errors"},
-	{.getter = "libxml_get_external_entity_loader", .setter = "libxml_set_external_entity_loader"},
-};
-
-#define ACCESSORS (sizeof(accessors) / sizeof(accessors[0]))
-
 static struct {
 	setting *settings;
 	size_t setting_count, setting_capacity;
@@ -65,6 +42,8 @@ static struct {
 	zval session_handlers[SESSION_HANDLERS];
 	bool session_implemented;
 	zend_string *session_class;
+	/* Functions of register_tick_function(). */
+	size_t ticks;
 	zval env;
 } kept;
 
@@ -220,7 +199,7 @@ static zend_date_globals *date(void)
 	static zend_module_entry *module;
 
 	if (!module) {
-		module = zend_hash_str_find_ptr(&module_registry, "date", sizeof("date") - 1);
+		module = sendoff_module("date");
 	}
 	return module->globals_ptr;
 }
@@ -322,42 +301,21 @@ static void restore_handlers(void)
 	EG(user_error_handler_error_reporting) = kept.error_handler_reporting;
 }
 
-static zend_function *function(const char *name)
+static size_t ticks(void)
 {
-	return zend_hash_str_find_ptr(CG(function_table), name, strlen(name));
+	return BG(user_tick_functions) ? zend_llist_count(BG(user_tick_functions)) : 0;
 }
 
-static void keep_values(void)
+static void keep_ticks(void)
 {
-	static bool found;
-
-	for (size_t i = 0; !found && i < ACCESSORS; i++) {
-		accessor *one = &accessors[i];
-		one->get = function(one->getter);
-		one->set = one->setter ? function(one->setter) : one->get;
-		if (one->get && one->set) {
-			zend_call_known_function(one->get, NULL, NULL, &one->value, 0, NULL, NULL);
-		}
-	}
-	found = true;
+	kept.ticks = ticks();
 }
 
-static void restore_values(void)
+/* Functions that the request has added are the last ones. */
+static void restore_ticks(void)
 {
-	for (size_t i = 0; i < ACCESSORS; i++) {
-		accessor *one = &accessors[i];
-		zval now, done;
-
-		if (Z_ISUNDEF(one->value)) {
-			continue;
-		}
-		ZVAL_UNDEF(&now);
-		zend_call_known_function(one->get, NULL, NULL, &now, 0, NULL, NULL);
-		if (!zend_is_identical(&now, &one->value)) {
-			zend_call_known_function(one->set, NULL, NULL, &done, 1, &one->value, NULL);
-			zval_ptr_dtor(&done);
-		}
-		zval_ptr_dtor(&now);
+	while (ticks() > kept.ticks) {
+		zend_llist_remove_tail(BG(user_tick_functions));
 	}
 }
 
@@ -413,7 +371,7 @@ void sendoff_kept_before(void)
 	keep_timezone();
 	keep_streams();
 	keep_handlers();
-	keep_values();
+	keep_ticks();
 	keep_env();
 }
 
@@ -423,7 +381,8 @@ void sendoff_kept_after(void)
 	BG(user_shutdown_function_names) = kept.shutdown_functions;
 	kept.shutdown_functions = NULL;
 	restore_env();
-	restore_values();
+	sendoff_modules_restore();
+	restore_ticks();
 	restore_handlers();
 	restore_streams();
 	restore_timezone();

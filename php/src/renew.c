@@ -14,48 +14,10 @@
 #include "ext/standard/basic_functions.h"
 #include "ext/standard/url_scanner_ex.h"
 
-/*
- * Modules whose state belongs to a request: they end and start with it, in this order and the
- * reverse. Others have state that an application sets once, or none.
- */
-static const char *const module_names[] = {"random", "filter", "zlib", "session", "sendoff"};
-
-#define MODULES (sizeof(module_names) / sizeof(module_names[0]))
-
-static zend_module_entry *modules[MODULES];
-
-static void find_modules(void)
-{
-	for (size_t i = 0; i < MODULES; i++) {
-		modules[i] =
-			zend_hash_str_find_ptr(&module_registry, module_names[i], strlen(module_names[i]));
-	}
-}
-
-static void start_modules(void)
-{
-	for (size_t i = 0; i < MODULES; i++) {
-		if (modules[i] && modules[i]->request_startup_func) {
-			modules[i]->request_startup_func(modules[i]->type, modules[i]->module_number);
-		}
-	}
-	sendoff_kept_use_session_handlers();
-}
-
 /* The session module leaves $_SESSION to the end of the script. */
 static void forget_session(void)
 {
 	zend_hash_str_del(&EG(symbol_table), "_SESSION", sizeof("_SESSION") - 1);
-}
-
-static void end_modules(void)
-{
-	for (size_t i = MODULES; i-- > 0;) {
-		if (modules[i] && modules[i]->request_shutdown_func) {
-			modules[i]->request_shutdown_func(modules[i]->type, modules[i]->module_number);
-		}
-	}
-	forget_session();
 }
 
 /* Resets output_add_rewrite_var() and session.use_trans_sid, whose output handlers are gone. */
@@ -112,7 +74,7 @@ static void forget_errors(void)
 	PCRE_G(error_code) = PHP_PCRE_NO_ERROR;
 }
 
-static void forget_small_things(void)
+void sendoff_renew_between(void)
 {
 	if (BG(strtok_string)) {
 		zend_string_release(BG(strtok_string));
@@ -125,6 +87,7 @@ static void forget_small_things(void)
 	forget_errors();
 	reset_url_rewriting();
 	EG(exit_status) = 0;
+	sendoff_modules_renew();
 }
 
 /*
@@ -133,13 +96,13 @@ static void forget_small_things(void)
  */
 static void end_output_and_headers(void)
 {
-	end_modules();
+	sendoff_modules_end();
+	forget_session();
 	php_output_deactivate();
 	close_body();
 	sapi_deactivate_module();
 	sapi_deactivate_destroy();
 	php_output_activate();
-	forget_small_things();
 }
 
 void sendoff_boot_no_session(bool booting)
@@ -156,12 +119,12 @@ void sendoff_boot_no_session(bool booting)
 
 void sendoff_renew_after_boot(void)
 {
-	find_modules();
 	/* If a request filled $_ENV at its first use, later requests would see its parameters there. */
 	zend_is_auto_global(ZSTR_KNOWN(ZEND_STR_AUTOGLOBAL_ENV));
 	sendoff_kept_session_handlers();
 	zend_unset_timeout();
 	php_output_end_all();
+	sendoff_modules_keep();
 	end_output_and_headers();
 }
 
@@ -301,7 +264,8 @@ void sendoff_renew_before(void)
 	zend_set_timeout(PG(max_input_time) == -1 ? EG(timeout_seconds) : PG(max_input_time), 1);
 	start_output();
 	fill_superglobals();
-	start_modules();
+	sendoff_modules_start();
+	sendoff_kept_use_session_handlers();
 	PG(during_request_startup) = false;
 	SG(sapi_started) = true;
 	zend_memory_reset_peak_usage();

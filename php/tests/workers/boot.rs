@@ -6,6 +6,7 @@ use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use crate::common::cases::{cases, get};
+use crate::common::fpm::Fpm;
 use crate::common::front::Front;
 use crate::common::link::{Request, Response};
 use crate::common::master::{Master, Worker};
@@ -110,6 +111,51 @@ fn what_a_request_changes_is_as_before_in_the_next() {
         assert!(!after.head().contains("X-C"), "{}", after.head());
     }
     assert_eq!(body(&mut worker, "do=pid"), pid);
+}
+
+/// Some of it stays in stock PHP, too: there the comparison is with a process that is new.
+#[test]
+fn the_state_of_extensions_ends_with_the_request() {
+    let (leave, show) = (script("extensions/leave.php"), script("extensions/show.php"));
+    let expected = Fpm::start(&[]).ask(&Request::new(&show)).body();
+    let master = start_script("run.php", &[]);
+    let mut worker = master.worker();
+    let mut run = |path: &str| {
+        let request = Request::new(&script("boot/run.php")).with("RUN", path);
+        worker.link().ask(&request).body()
+    };
+    for _ in 0..3 {
+        assert_eq!(run(&leave), "[true,true,true,true,true,true]\n");
+        assert_eq!(run(&show), expected);
+    }
+}
+
+#[test]
+fn what_the_boot_has_set_in_extensions_holds_for_every_request() {
+    let master = start_script("extensions.php", &[]);
+    let mut worker = master.worker();
+    let mut run = |what: &str| {
+        let request = Request::new(&script("boot/extensions.php")).query(&format!("do={what}"));
+        worker.link().ask(&request).body()
+    };
+    let before = run("show");
+    for part in [
+        "\"libxml\":[[true,0,false],{\"http\":{\"user_agent\":\"boot\"}}]",
+        "\"mb_ereg\":[\"mr\",",
+        "\"spl\":\".boot\"",
+        "\"mysqli\":[4,",
+        "\"date\":false,\"json\":0",
+        "[\"ISO-8859-1\",true,true,true,false]",
+    ] {
+        assert!(before.contains(part), "{part} in {before}");
+    }
+    // An autoloader stays, as the classes do that it has loaded.
+    let before = before.replace("true,false]", "true,true]");
+    for _ in 0..3 {
+        let changed = run("leave");
+        assert!(changed.contains("[\"EUC-JP\",false,"), "{changed}");
+        assert_eq!(run("show"), before);
+    }
 }
 
 #[test]
