@@ -158,8 +158,8 @@ int sendoff_accept(struct sendoff_worker *worker);
 
 /**
  * Makes sendoff_accept() return 0 once no request is waiting. May be called from a signal handler,
- * even while another call on the worker is running, and does nothing in a forked child. On a
- * connection it also cuts a request body that is still arriving.
+ * even while another call on the worker is running, and does nothing in a forked child. A request
+ * that sendoff_accept() has begun to read on a connection is not affected.
  */
 void sendoff_stop(const struct sendoff_worker *worker);
 

@@ -209,8 +209,8 @@ pub unsafe extern "C" fn sendoff_accept(worker: *mut Handle) -> c_int {
 }
 
 /// Makes sendoff_accept() return 0 once no request is waiting. May be called from a signal handler,
-/// even while another call on the worker is running, and does nothing in a forked child. On a
-/// connection it also cuts a request body that is still arriving.
+/// even while another call on the worker is running, and does nothing in a forked child. A request
+/// that sendoff_accept() has begun to read on a connection is not affected.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sendoff_stop(worker: *const Handle) {
     if !worker.is_null() {

@@ -17,6 +17,7 @@ mod output;
 mod region;
 mod sender;
 mod state;
+mod wait;
 mod worker;
 
 use std::fmt;

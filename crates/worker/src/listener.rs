@@ -3,11 +3,13 @@
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs};
-use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::buffer::spare_capacity;
+use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, getpeername,
@@ -75,19 +77,88 @@ pub fn is_listener(fd: BorrowedFd<'_>) -> bool {
 /// `EINTR`: a signal handler ran. `EMFILE` and others of `accept(2)` that are not transient.
 pub fn accept(listener: BorrowedFd<'_>, peers: Option<&str>) -> io::Result<OwnedFd> {
     loop {
-        let connection = match accept_with(listener, SocketFlags::CLOEXEC) {
-            Ok(connection) => connection,
-            Err(Errno::AGAIN) => {
-                // The socket is non-blocking, or another process has accepted the connection first.
+        match accept_one(listener, peers)? {
+            Accepted::Welcome(connection) => return Ok(connection),
+            Accepted::Unwelcome => {}
+            // The socket is non-blocking, or another process has accepted the connection first.
+            Accepted::None => {
                 poll(&mut [PollFd::new(&listener, PollFlags::IN)], None)?;
-                continue;
             }
-            Err(error) if is_the_peers(error) => continue,
-            Err(error) => return Err(error.into()),
-        };
-        if is_welcome(&connection, peers)? {
-            return away_from_stdio(connection);
         }
+    }
+}
+
+/// Accepts connections for the threads of a process until it is told to end.
+#[derive(Debug)]
+pub struct Acceptor {
+    listener: OwnedFd,
+    /// An eventfd(2), readable from the end on.
+    end: OwnedFd,
+    /// Waits for both.
+    epoll: OwnedFd,
+}
+
+impl Acceptor {
+    const CONNECTION: u64 = 0;
+    const END: u64 = 1;
+
+    /// Makes the listening socket non-blocking.
+    ///
+    /// # Errors
+    /// Errors of `epoll_ctl(2)`, and of creating descriptors.
+    pub fn new(listener: OwnedFd) -> io::Result<Self> {
+        rustix::io::ioctl_fionbio(&listener, true)?;
+        let end = eventfd(0, EventfdFlags::CLOEXEC)?;
+        let epoll = epoll::create(CreateFlags::CLOEXEC)?;
+        // The kernel wakes one of the processes that wait on the socket, not all of them.
+        let exclusive = EventFlags::IN | EventFlags::EXCLUSIVE;
+        epoll::add(&epoll, &listener, EventData::new_u64(Self::CONNECTION), exclusive)?;
+        epoll::add(&epoll, &end, EventData::new_u64(Self::END), EventFlags::IN)?;
+        Ok(Self { listener, end, epoll })
+    }
+
+    /// [`accept`]; `None` at the end.
+    ///
+    /// # Errors
+    /// Same as [`accept`].
+    pub fn accept(&self, peers: Option<&str>) -> io::Result<Option<OwnedFd>> {
+        loop {
+            let mut events = Vec::with_capacity(2);
+            epoll::wait(&self.epoll, spare_capacity(&mut events), None)?;
+            if events.iter().any(|event| event.data.u64() == Self::END) {
+                return Ok(None);
+            }
+            if let Accepted::Welcome(connection) = accept_one(self.listener.as_fd(), peers)? {
+                return Ok(Some(connection));
+            }
+        }
+    }
+
+    /// Ends all calls of [`Self::accept`]. A connection that one of them has accepted is returned.
+    pub fn end(&self) {
+        // It fails only if the counter is full, which it is not.
+        let _done = rustix::io::write(&self.end, &1_u64.to_ne_bytes());
+    }
+}
+
+/// The result of one `accept(2)`.
+enum Accepted {
+    Welcome(OwnedFd),
+    /// A connection that was closed.
+    Unwelcome,
+    /// No connection is waiting on a non-blocking socket.
+    None,
+}
+
+fn accept_one(listener: BorrowedFd<'_>, peers: Option<&str>) -> io::Result<Accepted> {
+    match accept_with(listener, SocketFlags::CLOEXEC) {
+        Ok(connection) if is_welcome(&connection, peers)? => {
+            Ok(Accepted::Welcome(away_from_stdio(connection)?))
+        }
+        Ok(_) => Ok(Accepted::Unwelcome),
+        Err(Errno::AGAIN) => Ok(Accepted::None),
+        Err(error) if is_the_peers(error) => Ok(Accepted::Unwelcome),
+        Err(error) => Err(error.into()),
     }
 }
 

@@ -21,6 +21,7 @@ use sendoff_sys::fork;
 
 use crate::Gone;
 use crate::state::State;
+use crate::wait::Wait;
 
 /// Pause before descriptors are sent again after `ETOOMANYREFS`. The limit on open descriptors of
 /// one process is also the limit on all descriptors in flight of its user, and the kernel does not
@@ -36,7 +37,10 @@ const RECORDS_PER_MESSAGE: usize = 500;
 pub(crate) struct SharedOutput {
     pub(crate) links: Vec<OwnedFd>,
     state: Mutex<State>,
+    /// This end has shut down its reading half of the links.
     stopping: AtomicBool,
+    /// For a connection: the wait for its next request.
+    pub(crate) wait: Wait,
     /// `fork::generation()` of the process that the links belong to; `None` if a forked child may
     /// take over.
     generation: Option<u32>,
@@ -52,6 +56,7 @@ impl SharedOutput {
             links,
             state: Mutex::default(),
             stopping: AtomicBool::new(false),
+            wait: Wait::default(),
             generation: Some(fork::generation()),
             maker: getpid(),
         }
@@ -73,7 +78,12 @@ impl SharedOutput {
     /// child before the C library's fork handlers run, so that `is_forked` does not know of the
     /// fork yet, and a child of `vfork(2)` even shares this memory.
     pub(crate) fn stop(&self) {
-        if self.generation.is_none() || self.maker == getpid() {
+        let shuts_down = match self.generation {
+            // The body of a request may still be arriving.
+            None => self.wait.stop(),
+            Some(_) => self.maker == getpid(),
+        };
+        if shuts_down {
             self.stopping.store(true, Ordering::Relaxed);
             for link in &self.links {
                 // It fails only on a link whose other end is closed, which also ends `accept`.

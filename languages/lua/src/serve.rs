@@ -4,11 +4,11 @@
 //!  Accepting ──▶ Idle ──▶ Serving ──▶ Idle … ──▶ Accepting
 //! ```
 //!
-//! At shutdown idle connections are closed, open requests are answered, and a thread that waits for
-//! a connection is not waited for.
+//! At shutdown no more connections are accepted, idle ones are closed, and open requests are
+//! answered.
 
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -19,7 +19,8 @@ use rustix::io::Errno;
 use rustix::process::Signal;
 use sendoff_lua_host::Dictionaries;
 use sendoff_sys::process::SignalFd;
-use sendoff_worker::{Roles, Sender, Stopper, Worker, listener};
+use sendoff_worker::listener::Acceptor;
+use sendoff_worker::{Roles, Sender, Stopper, Worker};
 
 use crate::messages;
 use crate::respond::Responder;
@@ -46,7 +47,7 @@ enum State {
 /// State that all threads share, including the process's first thread.
 #[derive(Debug)]
 struct SharedByThreads {
-    listener: OwnedFd,
+    acceptor: Acceptor,
     /// Web servers that may connect over TCP (FastCGI §3.2).
     peers: Option<String>,
     scripts: Vec<PathBuf>,
@@ -75,7 +76,7 @@ pub(crate) fn run(
     let states =
         States { is_stopping: false, threads: (0..threads).map(|_| State::Accepting).collect() };
     let shared = Arc::new(SharedByThreads {
-        listener,
+        acceptor: Acceptor::new(listener).map_err(|error| error.to_string())?,
         peers: std::env::var("FCGI_WEB_SERVER_ADDRS").ok(),
         scripts,
         dictionaries: Arc::default(),
@@ -127,18 +128,18 @@ impl SharedByThreads {
         goes_on
     }
 
-    /// Waits until no thread has a request.
+    /// Waits until all threads have ended.
     fn stop(&self, timeout: Duration) {
         let deadline = Instant::now() + timeout;
         let mut states = self.states();
         states.is_stopping = true;
+        self.acceptor.end();
         for state in &states.threads {
             if let State::Idle(stopper) = state {
                 stopper.stop();
             }
         }
-        let is_busy = |state: &State| matches!(state, State::Idle(_) | State::Serving);
-        while states.threads.iter().any(is_busy) {
+        while !states.threads.iter().all(|state| matches!(state, State::Ended)) {
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 return;
@@ -157,8 +158,9 @@ fn serve(shared: &SharedByThreads, number: usize) {
     };
     let mut responder = new();
     while shared.note(number, State::Accepting) {
-        match listener::accept(shared.listener.as_fd(), shared.peers.as_deref()) {
-            Ok(connection) => {
+        match shared.acceptor.accept(shared.peers.as_deref()) {
+            Ok(None) => {}
+            Ok(Some(connection)) => {
                 let served =
                     AssertUnwindSafe(|| serve_connection(shared, number, &responder, connection));
                 // The panic's message is on standard error. Incomplete state of the panic

@@ -3,7 +3,8 @@
 An application expects one event loop that all requests of the process share (with it its connections to databases), and
 FastCGI wants one connection per request. So the loop has a thread of its own, and each serving thread keeps its request's
 connection: it reads and writes what the coroutine asks for, while the loop goes on with others. While it waits for the
-body, it goes on writing. At most ``--threads`` requests of a process are open at a time.
+body, it goes on writing. At most ``--threads`` requests of a process have a client at a time; a coroutine whose client has
+left goes on without a thread.
 """
 
 import asyncio
@@ -33,8 +34,13 @@ BODY_PIECE = 64 * 1024
 LOOK_INTERVAL = 0.5
 
 # Time in seconds for which send() drops the pieces of a response whose client has left. Then it
-# raises: an application that streams without end and does not listen would keep its thread.
+# raises: an application that streams without end and does not listen would never end.
 DROP_LIMIT = 2.0
+
+# Maximum number of requests of a process that go on without their clients. Each holds what its
+# coroutine has in memory. Beyond this number a request keeps its thread until its coroutine ends or
+# has ended its response, so that clients that come and leave do not fill the memory.
+DEPARTED_LIMIT = 1000
 
 # Number of pieces that send() drops before it lets the event loop run other tasks. It does not wait
 # at each piece: a task that is cancelled inside send() leaves its generator of pieces at a `yield`,
@@ -115,7 +121,7 @@ class Exchange:
     def work(self):
         """Executes the coroutine's orders, until the response is complete or the coroutine has ended.
 
-        After the client has left, waits until the coroutine has ended, or has sent the end of its response.
+        Returns early if the client leaves: `response.gone` says so.
         """
         while not self.complete and not self.response.gone:
             patience = LOOK_INTERVAL
@@ -146,13 +152,16 @@ class Exchange:
                 self.loop.call_soon_threadsafe(_answer, answer, result)
         if self.response.gone:
             self.loop.call_soon_threadsafe(self._leave)
-            # Orders that are still queued are dropped.
-            while not self.ended and self.orders.get() is not None:
-                pass
             return
         if self.must_read:
             self._give_piece(None)
         self._refuse()
+
+    def outlast(self):
+        """After the client has left: waits until the coroutine has ended, or has sent the end of its response."""
+        # Orders that are still queued are dropped.
+        while not self.ended and self.orders.get() is not None:
+            pass
 
     def _refuse(self):
         """Refuses orders that came too late."""
@@ -269,7 +278,7 @@ class Exchange:
                 await asyncio.sleep(0)
         elif kind in ("http.response.body", "http.response.pathsend") and not self.ended:
             self.ended = True
-            # The thread need not wait for later work of the application.
+            # For `outlast`: the thread need not wait for later work of the application.
             self.orders.put(None)
 
     async def _next_piece(self):
@@ -372,8 +381,12 @@ class AsgiHandler:
 
     def __init__(self, application):
         self.application = application
-        # Work after complete responses: a future for each.
+        # Applications that go on after complete responses, or without clients: a future for each.
         self.behind = set()
+        # Places for requests without clients.
+        self.departed = threading.Semaphore(DEPARTED_LIMIT)
+        # The log says that there is no place left.
+        self.is_crowded = False
         # Open WebSockets. The event loop changes the set.
         self.websockets = set()
         # The log says that the package for WebSockets is missing.
@@ -434,7 +447,7 @@ class AsgiHandler:
             asyncio.run_coroutine_threadsafe(opened.close(), self.loop)
         left = concurrent.futures.wait(tuple(self.behind), patience).not_done
         if left:
-            log(f"{len(left)} tasks that go on behind their responses have not ended")
+            log(f"{len(left)} tasks that go on behind their responses, or without clients, have not ended")
 
         async def stop():
             await self.messages.put({"type": "lifespan.shutdown"})
@@ -459,24 +472,36 @@ class AsgiHandler:
         ended = asyncio.run_coroutine_threadsafe(exchange.answer(self.application, scope), self.loop)
         ended.add_done_callback(lambda _: exchange.put(None))
         exchange.work()
-        gone = exchange.response.gone
-        if exchange.complete or (gone and exchange.ended):
+        if exchange.response.gone:
             errors.end()
-            if gone:
-                thread.cut()
-            self.behind.add(ended)
-            ended.add_done_callback(self._ended)
+            thread.cut()
+            self._let_go(exchange, ended)
+            return
+        if exchange.complete:
+            errors.end()
+            self._leave_behind(exchange, ended)
             return
         error = ended.result()
         if error is None:
             error = RuntimeError("the application has ended without a complete response")
-        if not gone:
-            report(errors, error)
+        report(errors, error)
         errors.end()
-        if gone:
-            thread.cut()
+        exchange.response.fail()
+
+    def _let_go(self, exchange, ended):
+        """Lets an application whose client has left go on without the thread, if there is a place."""
+        if self.departed.acquire(blocking=False):
+            ended.add_done_callback(lambda _: self.departed.release())
         else:
-            exchange.response.fail()
+            if not self.is_crowded:
+                self.is_crowded = True
+                log(f"{DEPARTED_LIMIT} requests go on without their clients; further ones keep their threads")
+            exchange.outlast()
+        self._leave_behind(exchange, ended)
+
+    def _leave_behind(self, exchange, ended):
+        self.behind.add(ended)
+        ended.add_done_callback(lambda _: self._ended(exchange, ended))
 
     def _open(self, thread, scope):
         """Begins a WebSocket, which the thread does not wait for. Returns False if there can be none: then the request is
@@ -514,11 +539,12 @@ class AsgiHandler:
         if error is not None:
             log(f"a WebSocket of {scope['path']!r} has failed:\n{_trace(error)}")
 
-    def _ended(self, future):
-        """Called when an application has ended after a complete response."""
+    def _ended(self, exchange, future):
+        """Called when an application has ended after its response, or without its client."""
         self.behind.discard(future)
         error = future.result()
-        if error is not None:
+        # Without its client, an application may fail before the end of its response.
+        if error is not None and exchange.ended:
             log(f"the application has failed behind its response:\n{_trace(error)}")
 
 

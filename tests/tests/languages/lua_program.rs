@@ -1,8 +1,12 @@
 //! `sendoff-lua`: the same scripts as in the server, in a separate process, behind Sendoff and
 //! nginx. Debian's lighttpd runs them for comparison.
 
+use std::collections::VecDeque;
 use std::fmt::Write;
-use std::os::unix::net::UnixStream;
+use std::fs::Permissions;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
@@ -11,6 +15,8 @@ use sendoff_tests::{
     LIMIT, Lighttpd, Request, Response, Server, Site, Stock, binary, dies_with_us, pattern,
     processes, wait,
 };
+
+use crate::stops;
 
 /// The scripts: the name of each is its path.
 const SCRIPTS: &[(&str, &str)] = &[
@@ -376,6 +382,28 @@ fn it_ends_in_good_order_with_idle_connections() {
     }
     // nginx keeps the connection for a minute.
     assert_eq!(program.end(), Some(0));
+}
+
+/// Processes share a listening socket; the oldest one ends, again and again.
+#[test]
+fn stops_cost_no_request() {
+    let site = site();
+    let socket = site.outside("shared.sock");
+    let listener = UnixListener::bind(&socket).unwrap();
+    std::fs::set_permissions(&socket, Permissions::from_mode(0o666)).unwrap();
+    let start = || {
+        let mut command = dies_with_us(&program(), "TERM");
+        let inherited = OwnedFd::from(listener.try_clone().unwrap());
+        let child = command.args(["--threads", "2"]).stdin(inherited).spawn().unwrap();
+        Program { child, socket: socket.clone() }
+    };
+    let mut running = VecDeque::from([start(), start()]);
+    let route = format!("fastcgi = {{ '.lua' = 'unix:{}' }}", socket.display());
+    let server = run(&site, &format!("[[site]]\nroot = 'root'\n{route}\n"));
+    stops::cost_no_request(&server, "/text.lua", "ab3", 60, |_| {
+        running.push_back(start());
+        running.pop_front().unwrap().end();
+    });
 }
 
 #[test]

@@ -12,4 +12,5 @@ mod outdated_library;
 mod program_pools;
 mod python;
 mod ruby;
+mod stops;
 mod valgrind;

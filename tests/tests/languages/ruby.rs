@@ -17,7 +17,7 @@ use sendoff_tests::{
     processes, repository, wait,
 };
 
-use crate::{delivery, valgrind};
+use crate::{delivery, stops, valgrind};
 
 /// Body sizes around every threshold: of a handover, of a message, of the client's socket.
 const SIZES: [usize; 9] = [0, 1, 16_383, 16_384, 32_768, 65_537, 200_000, 1_000_000, (4 << 20) + 1];
@@ -456,6 +456,40 @@ fn sigterm_lets_requests_end() {
         assert!(application.end().success(), "{workers}");
         assert!(!socket.exists(), "{workers}");
     }
+}
+
+#[test]
+fn stops_of_workers_cost_no_request() {
+    let (_site, application, server) = started(&["workers=2", "threads=3"]);
+    stops::cost_no_request(&server, "/arrays", "Rack 3", 40, |number| {
+        let signal = [Signal::TERM, Signal::INT, Signal::QUIT][number % 3];
+        let worker = wait::for_some("a worker", || {
+            application.workers().into_iter().filter(|pid| processes::runs(*pid)).nth(number % 2)
+        });
+        processes::signal(worker, signal);
+    });
+}
+
+/// The next server has the same listening socket.
+#[test]
+fn a_stop_of_the_server_costs_no_request() {
+    let site = Site::new();
+    let path = site.outside("shared.sock");
+    let listener = UnixListener::bind(&path).unwrap();
+    application::open_to_all(&path);
+    let start = || {
+        let listener = listener.try_clone().unwrap().into();
+        Application::start_on(&site, &test_application(), listener, &["workers=2"])
+    };
+    let route = format!("/=unix:{}", path.display());
+    let mut running = start();
+    let mut server = Server::start(site.root(), &["--fastcgi", &route]);
+    server.expect_linked_processes(1000);
+    stops::cost_no_request(&server, "/arrays", "Rack 3", 6, |_| {
+        let stopped = std::mem::replace(&mut running, start());
+        processes::signal(stopped.pid(), Signal::TERM);
+        assert!(stopped.end().success());
+    });
 }
 
 /// As a supervisor starts it.

@@ -22,6 +22,8 @@ use crate::{Bad, Gone};
 const LINGER: Timespec = Timespec { tv_sec: 2, tv_nsec: 0 };
 const LINGER_READS: usize = 1 << 16;
 
+const NO_TIME: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
+
 impl Worker {
     /// Takes an accepted connection, UNIX or TCP. Such a worker has no guard, starts no thread, and
     /// may be used in a forked child if the parent no longer uses it.
@@ -70,16 +72,21 @@ impl Worker {
             if self.requests.running().is_some() {
                 return Ok(true);
             }
-            if self.requests.is_idle() {
-                // A signal interrupts this call even if its handler was installed with
-                // `SA_RESTART`.
-                let mut polled = [PollFd::new(&self.shared.links[0], PollFlags::IN)];
-                poll(&mut polled, None).map_err(io::Error::from)?;
-            }
-            if !self.receive_when_idle(0)? {
+            if self.requests.is_idle() && !self.wait_for_bytes()? || !self.receive_when_idle(0)? {
                 return Ok(false);
             }
         }
+    }
+
+    /// Waits between two requests. `false`: the worker is to stop, and no request has arrived.
+    fn wait_for_bytes(&self) -> io::Result<bool> {
+        let wait = &self.shared.wait;
+        let may_wait = wait.begin();
+        let limit = (!may_wait).then_some(&NO_TIME);
+        // A signal interrupts this call even if its handler was installed with `SA_RESTART`.
+        let polled = poll(&mut [PollFd::new(&self.shared.links[0], PollFlags::IN)], limit);
+        let goes_on = !may_wait || wait.end();
+        Ok(polled? > 0 && goes_on)
     }
 
     /// Tells the front at the end of each response from now on that this application may answer on

@@ -65,14 +65,6 @@ static void interrupt(void *pointer)
 	shutdown(connection->fd, SHUT_RDWR);
 }
 
-/* Ends the wait for a request. */
-static void stop(void *pointer)
-{
-	connection *connection = pointer;
-
-	sendoff_stop(connection->worker);
-}
-
 /* Runs `function` without the GVL, to its end. Raises pending exceptions before and after it. */
 static ssize_t run(void *(*function)(void *), call *call)
 {
@@ -244,9 +236,7 @@ static VALUE connection_next_request(VALUE self)
 	}
 	while (!call.ran) {
 		rb_thread_check_ints();
-		connection->idle = true;
-		rb_thread_call_without_gvl2(request_without_gvl, &call, stop, connection);
-		connection->idle = false;
+		rb_thread_call_without_gvl2(request_without_gvl, &call, interrupt, connection);
 	}
 	connection->queued = 0;
 	if (call.result != 1) {
@@ -261,13 +251,8 @@ static VALUE connection_next_request(VALUE self)
 	return hash;
 }
 
-/* idle? -> true if the connection's thread waits for a request */
-static VALUE connection_is_idle(VALUE self)
-{
-	return get(self)->idle ? Qtrue : Qfalse;
-}
-
-/* stop: next_request returns nil once no request is waiting */
+/* stop: next_request returns nil once no request is waiting. A request that has begun is not
+ * affected. */
 static VALUE connection_stop(VALUE self)
 {
 	connection *connection = usable(self);
@@ -615,12 +600,9 @@ static VALUE connection_cut(VALUE self)
 	return Qnil;
 }
 
-static void *close_without_gvl(void *pointer)
+static void *close_without_gvl(void *worker)
 {
-	connection *connection = pointer;
-
-	sendoff_worker_close(connection->worker);
-	connection->worker = NULL;
+	sendoff_worker_close(worker);
 	return NULL;
 }
 
@@ -630,7 +612,11 @@ static VALUE connection_close(VALUE self)
 	connection *connection = usable(self);
 
 	if (connection) {
-		rb_nogvl(close_without_gvl, connection, NULL, NULL, 0);
+		sendoff_worker *worker = connection->worker;
+
+		/* With the GVL: another thread may call stop(). */
+		connection->worker = NULL;
+		rb_nogvl(close_without_gvl, worker, NULL, NULL, 0);
 	}
 	return Qnil;
 }
@@ -648,7 +634,6 @@ RUBY_FUNC_EXPORTED void Init_native(void)
 	rb_define_singleton_method(module, "converts_newlines?", native_converts_newlines, 1);
 	rb_define_singleton_method(class, "accept", connection_accept, 2);
 	rb_define_method(class, "next_request", connection_next_request, 0);
-	rb_define_method(class, "idle?", connection_is_idle, 0);
 	rb_define_method(class, "stop", connection_stop, 0);
 	rb_define_method(class, "read", connection_read, 1);
 	rb_define_method(class, "head", connection_head, 1);

@@ -22,8 +22,6 @@ typedef struct connection {
 	int fd;
 	/* The value of forks() in the process that accepted it: a child must not touch it. */
 	unsigned forks;
-	/* Its thread waits for a request. */
-	bool idle;
 	/* Its first request has been received, and not returned yet. */
 	bool has_first;
 	/* Bytes of the current response that were queued when none could have been sent. */

@@ -6,6 +6,10 @@ module Sendoff
     # Pause after accept(2) has failed, in seconds: descriptors may have run out.
     ACCEPT_PAUSE = 0.1
 
+    # Interval in seconds at which waiting threads are woken up until they have noticed that the
+    # worker stops: a thread that is about to wait misses a wake-up.
+    WAKE_INTERVAL = 0.02
+
     ERROR_PAGE = "Internal Server Error\n"
     private_constant :ERROR_PAGE
 
@@ -15,7 +19,8 @@ module Sendoff
       @threads = threads
       @environment = Environment.new(settings(threads, processes))
       @peers = ENV.fetch('FCGI_WEB_SERVER_ADDRS', nil)
-      @stopping = false
+      # The thread that repeats `stop`, once the worker stops.
+      @stopping = nil
       @events = Queue.new
       @connections = {}
       @process = Process.pid
@@ -27,13 +32,13 @@ module Sendoff
       @at_first_request = block
     end
 
-    # Serves. Open requests are finished after `stop`.
+    # Serves. Requests that have been read are finished after `stop`.
     def run
       running = Array.new(@threads) { start }
       until running.empty?
         event = @events.pop
         if event == :stop
-          @stopping = true
+          @stopping ||= repeat_stop
           running.each { |thread| release(thread) }
         else
           running.delete(event)
@@ -41,6 +46,7 @@ module Sendoff
           running << start unless @stopping
         end
       end
+      @stopping.kill
     end
 
     # May be called by a signal handler.
@@ -83,12 +89,21 @@ module Sendoff
       end
     end
 
+    def repeat_stop
+      Thread.new do
+        loop do
+          sleep WAKE_INTERVAL
+          stop
+        end
+      end
+    end
+
     # Ends the wait of a thread without a request.
     def release(thread)
       case connection = @connections[thread]
       when nil then nil
       when :accepting then thread.wakeup
-      else connection.stop if connection.idle?
+      else connection.stop
       end
     rescue ThreadError
       nil
@@ -98,8 +113,9 @@ module Sendoff
       connection = accept or return
       @connections[Thread.current] = connection
       begin
-        while !@stopping && (parameters = connection.next_request)
-          break unless respond(connection, parameters)
+        # Also if the worker stops: `accept` may have read the first request.
+        while (parameters = connection.next_request)
+          break if !respond(connection, parameters) || @stopping
         end
         closed = connection.close || true
       ensure

@@ -166,6 +166,16 @@ async def on_behind(scope, query, receive, send):
     print("ended behind:", query["note"], file=sys.stderr, flush=True)
 
 
+async def on_waits(scope, query, receive, send):
+    """Neither sends nor listens until there is a file."""
+    note(query["note"] + " begun")
+    while not os.path.exists(os.path.join(FOLDER, query["until"])):
+        await asyncio.sleep(0.01)
+    note(query["note"])
+    await start(send)
+    await body(send, b"waited")
+
+
 async def on_listens(scope, query, receive, send):
     """Sends nothing more, and waits for its client to leave."""
     assert (await receive())["type"] == "http.request"

@@ -1,5 +1,6 @@
 //! ASGI applications whose client leaves before the end of its response.
 
+use rustix::process::Signal;
 use sendoff_tests::{Client, LIMIT, Request, Server, Site, wait};
 
 use super::server::Python;
@@ -7,11 +8,28 @@ use super::{COROUTINES, COROUTINES_PY};
 
 /// The application has one thread, which must not stay at a request.
 fn start() -> (Python, Server) {
+    start_with(COROUTINES)
+}
+
+fn start_with(application: &str) -> (Python, Server) {
     let site = Site::new();
     site.write_at(site.outside("coroutines.py"), COROUTINES_PY);
-    let python = Python::start_in(site, COROUTINES, &["--workers", "1", "--threads", "1"]);
+    // A place for one request without a client.
+    let few =
+        "from sendoff import asgi\nasgi.DEPARTED_LIMIT = 1\nfrom coroutines import application\n";
+    site.write_at(site.outside("few.py"), few);
+    let python = Python::start_in(site, application, &["--workers", "1", "--threads", "1"]);
     let server = python.front(&[]);
     (python, server)
+}
+
+/// Clients ask an application that goes on until there is the file `go`, and leave when it has begun.
+fn leave_waiting(python: &Python, server: &Server, names: &[&str]) {
+    for name in names {
+        let mut client = server.connect();
+        client.send(Request::get(&format!("/waits?note={name}&until=go")).bytes());
+        await_note(python, &format!("{name} begun"));
+    }
 }
 
 /// A client with a small receive buffer reads the head of a response, and leaves.
@@ -60,7 +78,50 @@ fn a_response_that_ends_too_late_ends_without_an_error() {
     python.await_log("LookupError: behind a response without a client");
 }
 
-/// It would keep its thread for ever.
+/// As in uvicorn: they are not ended, and other clients do not wait for them.
+#[test]
+fn requests_without_clients_go_on_without_threads() {
+    let (python, server) = start();
+    let names = ["one", "two", "three"];
+    leave_waiting(&python, &server, &names);
+    assert_eq!(server.page("/hello"), "hello");
+    assert!(!python.site.outside("one").exists());
+    python.site.write_at(python.site.outside("go"), "");
+    names.iter().for_each(|name| await_note(&python, name));
+    assert!(!python.log().contains("Traceback"), "{}", python.log());
+}
+
+#[test]
+fn requests_without_clients_are_limited() {
+    let (python, server) = start_with("few:application");
+    leave_waiting(&python, &server, &["one", "two"]);
+    // The second one keeps the thread.
+    python.await_log("1 requests go on without their clients");
+    let mut client = server.connect();
+    client.send(Request::get("/waits?note=three&until=go").bytes());
+    python.site.write_at(python.site.outside("go"), "");
+    assert_eq!(client.response("GET").text(), "waited");
+    ["one", "two"].iter().for_each(|name| await_note(&python, name));
+    // The place is free again.
+    std::fs::remove_file(python.site.outside("go")).unwrap();
+    leave_waiting(&python, &server, &["four"]);
+    assert_eq!(server.page("/hello"), "hello");
+}
+
+#[test]
+fn a_stop_lets_requests_without_clients_finish() {
+    let (python, server) = start();
+    leave_waiting(&python, &server, &["left"]);
+    assert_eq!(server.page("/hello"), "hello");
+    python.signal(Signal::TERM);
+    python.site.write_at(python.site.outside("go"), "");
+    await_note(&python, "left");
+    await_note(&python, "shutdown");
+    let (status, log) = python.end();
+    assert!(status.success(), "{log}");
+}
+
+/// It would never end.
 #[test]
 fn an_endless_response_that_does_not_listen_is_ended() {
     let (python, server) = start();

@@ -2,6 +2,7 @@
 
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -74,6 +75,17 @@ impl Application {
         command.arg(config);
         change(&mut command);
         Self::run_to_readiness(command, socket)
+    }
+
+    /// On a listening socket that it inherits.
+    pub fn start_on(site: &Site, config: &Path, listener: OwnedFd, options: &[&str]) -> Self {
+        let mut command = rack("rackup", site);
+        command.args(["-s", "sendoff", "-E", "production"]).stdin(listener);
+        options.iter().for_each(|option| {
+            command.args(["-O", option]);
+        });
+        command.arg(config);
+        Self::run_to_readiness(command, PathBuf::new())
     }
 
     /// One process under valgrind, whose findings go to files in `folder`.

@@ -5,8 +5,8 @@ import java.nio.ByteBuffer;
 import java.nio.charset.Charset;
 
 /**
- * A connection that a front has opened. It is used by one thread at a time, except for {@link #stop} and {@link
- * #stopIfIdle}, which any thread may call.
+ * A connection that a front has opened. It is used by one thread at a time, except for {@link #stop}, which any thread may
+ * call.
  */
 final class Connection {
 
@@ -20,7 +20,6 @@ final class Connection {
 
     /** The library's worker; 0 after the connection has been closed. */
     private long worker;
-    private boolean isIdle = true;
     /** True while a response is open and not completely sent. */
     private volatile boolean isOpen;
 
@@ -36,9 +35,7 @@ final class Connection {
      *         request will come.
      */
     int next(byte[] buffer) {
-        setIdle(true);
         int length = Native.next(worker, buffer);
-        setIdle(false);
         isOpen = length > 0;
         return length;
     }
@@ -85,21 +82,10 @@ final class Connection {
         Native.explain(worker, text);
     }
 
-    private synchronized void setIdle(boolean isIdle) {
-        this.isIdle = isIdle;
-    }
-
-    /** Refuses further requests. A request body that is still arriving is cut. */
+    /** Refuses further requests. A request that the connection has begun to read is read and answered. */
     synchronized void stop() {
         if (worker != 0) {
             Native.stop(worker);
-        }
-    }
-
-    /** Refuses further requests, unless one is being processed. */
-    synchronized void stopIfIdle() {
-        if (isIdle) {
-            stop();
         }
     }
 

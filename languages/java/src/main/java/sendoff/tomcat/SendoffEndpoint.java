@@ -80,11 +80,15 @@ final class SendoffEndpoint extends AbstractEndpoint<Connection, Connection> {
         startAcceptorThread();
     }
 
-    /** Refuses further connections, and further requests on idle ones. */
+    /** Refuses further connections, and further requests on existing ones. */
     @Override
     public void pause() {
         super.pause();
-        getConnections().forEach(wrapper -> wrapper.getSocket().stopIfIdle());
+        stopConnections();
+    }
+
+    private void stopConnections() {
+        getConnections().forEach(wrapper -> wrapper.getSocket().stop());
     }
 
     @Override
@@ -95,7 +99,8 @@ final class SendoffEndpoint extends AbstractEndpoint<Connection, Connection> {
         if (running) {
             running = false;
             acceptor.stopMillis(10_000);
-            getConnections().forEach(wrapper -> wrapper.getSocket().stop());
+            // The acceptor may have been about to add one.
+            stopConnections();
         }
         shutdownExecutor();
     }
