@@ -3,8 +3,7 @@
 use std::io::{Read, Write};
 use std::os::unix::fs::PermissionsExt;
 
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
+use sendoff_tests::websocket::answer_to;
 use sendoff_tests::{Authority, Http2, Http3, Request, Server, Site, pattern};
 
 use crate::responder::Responder;
@@ -142,20 +141,6 @@ fn websocket_echo() -> Responder {
         peer.say(rest)?;
         peer.half_close()
     })
-}
-
-/// RFC 6455 §1.3.
-fn answer_to(key: &str) -> String {
-    let mut command = std::process::Command::new("/usr/bin/openssl");
-    let mut child = command
-        .args(["dgst", "-sha1", "-binary"])
-        .stdin(std::process::Stdio::piped())
-        .stdout(std::process::Stdio::piped())
-        .spawn()
-        .unwrap();
-    let guid = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
-    child.stdin.take().unwrap().write_all(format!("{key}{guid}").as_bytes()).unwrap();
-    STANDARD.encode(child.wait_with_output().unwrap().stdout)
 }
 
 #[test]
