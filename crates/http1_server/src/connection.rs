@@ -10,12 +10,11 @@ use bytes::BytesMut;
 use http::{Method, StatusCode, Version};
 use sendoff_config::Party;
 use sendoff_exchange::lifecycle::{Lifecycle, Past, StartingGuard};
-use sendoff_exchange::service::{Current, Plan, Service};
+use sendoff_exchange::service::{Answered, Current, Plan, Service};
 use sendoff_http1::{BodyDecoder, BodyFraming, Decoded, Head, HeadDecoder, Limits, RequestError};
 use sendoff_message::request::{
     Body, BodyStore, BodyStream, NOT_STORED, Origin, Request, named, not_stored, received,
 };
-use sendoff_message::{Cut, Fault};
 use sendoff_report::limits::Limit;
 use sendoff_transport::Transport;
 use sendoff_transport::pace::Pace;
@@ -24,6 +23,7 @@ use tokio::time::{Duration, Instant, timeout, timeout_at};
 
 use super::exchange::{Exchange, Parts, RequestFacts, RequestLine};
 use super::incoming::{BodyLimits, Incoming};
+use super::tunnel::ConnectionTunnel;
 
 /// The size of one read, in bytes.
 const READ: usize = 16 * 1024;
@@ -67,9 +67,11 @@ pub enum Served {
 }
 
 /// The state of the connection after a request.
-enum AfterRequest {
+enum AfterRequest<S: Service> {
     /// Another request may follow.
     Request,
+    /// The connection goes on in another protocol.
+    Tunnel(Box<ConnectionTunnel<S>>),
     /// The connection is closed.
     Close,
     /// The bytes were the preface of HTTP/2 instead of a request.
@@ -182,8 +184,15 @@ impl<T: Transport> Connection<T> {
             // On the heap, because the state of an exchange takes kilobytes, which an idle
             // connection should not hold. Constructed there, too: `Box::pin` would construct it on
             // the stack and copy it, which took 7 % of the user time of a small file.
-            let exchange = Box::write(Box::new_uninit(), self.serve_one(&*service));
-            match Box::into_pin(exchange).await {
+            let exchange = Box::write(Box::new_uninit(), self.serve_one(&service));
+            let after = Box::into_pin(exchange).await;
+            match after {
+                AfterRequest::Tunnel(tunnel) => {
+                    // A tunnel may stay open for hours: its own line has the service that it needs.
+                    drop(service);
+                    tunnel.run(&mut self.transport).await;
+                    return Served::Ended;
+                }
                 AfterRequest::Request => self.is_new = false,
                 AfterRequest::Close => return Served::Ended,
                 AfterRequest::Http2 => return Served::Http2,
@@ -224,7 +233,9 @@ impl<T: Transport> Connection<T> {
     }
 
     /// Serves one request.
-    async fn serve_one<S: Service>(&mut self, service: &S) -> AfterRequest {
+    async fn serve_one<S: Service>(&mut self, service: &Rc<S>) -> AfterRequest<S> {
+        let shared = service;
+        let service = &**shared;
         let head = match self.read_head(service).await {
             Ok(head) => head,
             Err(end) => {
@@ -256,7 +267,7 @@ impl<T: Transport> Connection<T> {
         match self.read_request(service, &mut request, framing, waits).await {
             Ok(Received { plan, keep_alive, rest }) => {
                 let asked = RequestFacts { keep_alive: asked.keep_alive && keep_alive, ..asked };
-                self.answer(service, plan, &request, rest, asked).await
+                self.answer(shared, plan, &request, rest, asked).await
             }
             Err(end) => self.end_early(service, end, asked, Some(&request)).await,
         }
@@ -420,19 +431,29 @@ impl<T: Transport> Connection<T> {
 
     async fn answer<S: Service>(
         &mut self,
-        service: &S,
+        service: &Rc<S>,
         plan: S::Plan,
         request: &Request,
         rest: Option<Incoming>,
         asked: RequestFacts,
-    ) -> AfterRequest {
-        let mut exchange = self.exchange(service, asked, Some(request));
+    ) -> AfterRequest<S> {
+        let mut exchange = self.exchange(&**service, asked, Some(request));
         rest.into_iter().for_each(|rest| exchange.receive(rest));
-        let answered = service.answer(plan, request, &mut exchange).await;
-        if let Err(cut) = answered {
-            report(&exchange, &cut);
-            exchange.note_fault(cut.fault);
-            return AfterRequest::Close;
+        match service.answer(plan, request, &mut exchange).await {
+            Ok(Answered::Sent) => {}
+            Ok(Answered::Switched(switch)) => {
+                let line = exchange.line();
+                let switched = exchange.switch(switch, service, request);
+                return match switched.inspect_err(|cut| cut.log(&line)) {
+                    Ok(tunnel) => AfterRequest::Tunnel(tunnel),
+                    Err(_) => AfterRequest::Close,
+                };
+            }
+            Err(cut) => {
+                cut.log(&exchange.line());
+                exchange.note_fault(cut.fault);
+                return AfterRequest::Close;
+            }
         }
         let keep_alive = exchange.completed();
         drop(exchange);
@@ -473,7 +494,7 @@ impl<T: Transport> Connection<T> {
         end: ConnectionEnd,
         mut asked: RequestFacts,
         request: Option<&Request>,
-    ) -> AfterRequest {
+    ) -> AfterRequest<S> {
         let (status, why) = match end {
             ConnectionEnd::Quiet => return AfterRequest::Close,
             ConnectionEnd::Http2 => return AfterRequest::Http2,
@@ -553,15 +574,4 @@ fn poll_first(
         *buffer = BytesMut::new();
     }
     read
-}
-
-/// Logs the reason why a response was cut.
-fn report<T: Transport, S: Service>(exchange: &Exchange<'_, T, S>, cut: &Cut) {
-    let request = exchange.line();
-    match cut.fault {
-        Fault::Client => tracing::info!(request, "the response ends early: {cut}"),
-        Fault::Application | Fault::Server => {
-            tracing::error!(request, "a response was cut short: {cut}");
-        }
-    }
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use sendoff_message::request::{Body, Request};
 use sendoff_upstream::error::{Retry, UpstreamError, UpstreamErrorKind};
 use sendoff_upstream::hosts::AttemptGuard;
@@ -25,6 +25,7 @@ use super::protocol::RequestProtocol;
 use super::request::{GatewayMessage, GatewayRequest};
 use super::sender::RequestSender;
 use super::stream::Stream;
+use super::tunnel::GatewayTunnel;
 
 /// Timeouts for an application; `None`: unlimited.
 #[derive(Debug, Clone, Copy)]
@@ -76,7 +77,7 @@ impl Source {
 
 /// Counts the host as busy with the request until dropped.
 #[derive(Debug, Default)]
-pub struct BusyGuard {
+pub(super) struct BusyGuard {
     _permit: Option<HostPermit>,
     attempt: Option<AttemptGuard<Host>>,
 }
@@ -234,12 +235,13 @@ impl GatewayExchange {
         }
     }
 
-    /// After a switch of the protocol, returns the connection, the bytes received since, and the
-    /// value that counts the host as busy.
+    /// After a switch of the protocol, returns the tunnel to the application. `limit`: the longest
+    /// time without a byte.
     #[must_use]
-    pub fn into_tunnel(self) -> Option<(Stream, BytesMut, BusyGuard)> {
+    pub fn into_tunnel(self, limit: Duration) -> Option<GatewayTunnel> {
         let Driver::Own(io) = self.driver.into_inner() else { return None };
-        io.into_tunnel().map(|(stream, received)| (stream, received, self.busy))
+        let (stream, received) = io.into_tunnel()?;
+        Some(GatewayTunnel::new(stream, received, limit, self.busy))
     }
 
     fn deadline(&self) -> Option<Instant> {

@@ -21,6 +21,7 @@ mod proxy_header;
 mod request;
 mod sender;
 mod stream;
+mod tunnel;
 mod websocket;
 
 pub use application::Gateway;
@@ -29,5 +30,5 @@ pub use exchange::{GatewayExchange, GatewayTimeLimits};
 pub use host::{Host as GatewayHost, Reuse as GatewayReuse};
 pub use protocol::{RequestProtocol, line_ends};
 pub use request::{GatewayMessage, GatewayRequest};
-pub use stream::Stream;
+pub use tunnel::GatewayTunnel;
 pub use websocket::WebSocketKey;

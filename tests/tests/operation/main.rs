@@ -12,6 +12,7 @@ mod costs;
 mod descriptors;
 mod failures;
 mod front;
+mod idle;
 mod lifecycle;
 mod limits;
 mod messages;

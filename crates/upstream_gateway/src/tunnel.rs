@@ -1,61 +1,120 @@
 //! A tunnel between two connections that carry another protocol, such as WebSocket: each end gets
 //! the bytes that the other end sends.
 
-use std::future::poll_fn;
 use std::io;
-use std::task::{Context, Poll};
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::{Buf, BytesMut};
-use sendoff_exchange::client::Tunnel;
+use sendoff_exchange::clients::RequestPermit;
+use sendoff_exchange::tunnel::{Tunnel, TunnelClient};
 use sendoff_message::Cut;
+use sendoff_report::at_work::AtWorkGuard;
 use sendoff_transport::pipe::Pipe;
-use sendoff_upstream_gateway::Stream as GatewayStream;
-use tokio::time::timeout;
+use tokio::time::{Instant, Sleep, sleep};
 
-/// Carries bytes in both directions until both ends have finished, one of the connections is
-/// broken, or no byte has moved for `limit`. `received`: bytes that the application has sent
-/// already.
+use super::exchange::BusyGuard;
+use super::stream::Stream;
+
+/// A tunnel that carries bytes in both directions until both ends have finished, one of the
+/// connections is broken, or no byte has moved for too long.
 ///
 /// Each direction holds the bytes of one read, and reads again once they have left. It holds no
 /// buffer between reads. If a read brings much and neither end is encrypted, the kernel moves the
 /// bytes through a pipe in place of reads and writes, which costs 0.75 times as much
 /// (`docs/measurements.md`, "Tunnels"). Small messages are copied: a pipe would save nothing and
 /// takes two descriptors.
-pub(crate) async fn carry(
-    client: &mut dyn Tunnel,
-    mut application: GatewayStream,
-    received: BytesMut,
-    limit: Duration,
-) -> Result<(), Cut> {
-    // The head of the response leaves first.
-    let held = if received.is_empty() { BytesMut::new() } else { received };
-    let mut down = Direction { held, must_flush: true, ..Direction::default() };
-    let mut up = Direction::default();
-    loop {
-        let moved = poll_fn(|cx| {
-            let up = up.poll(
-                cx,
-                &mut TunnelEnds { client: &mut *client, application: &mut application, up: true },
-            );
-            let down = down.poll(
-                cx,
-                &mut TunnelEnds { client: &mut *client, application: &mut application, up: false },
-            );
-            match (up, down) {
-                (Poll::Ready(Err(error)), _) | (_, Poll::Ready(Err(error))) => {
-                    Poll::Ready(Err(error))
+pub struct GatewayTunnel {
+    application: Stream,
+    up: Direction,
+    down: Direction,
+    silence: Silence,
+    /// Counts the host as busy.
+    _busy: BusyGuard,
+    /// The places of the request in limits of routes.
+    permits: Vec<RequestPermit>,
+    /// Keeps the request in `sendoff status`.
+    listed: Option<AtWorkGuard>,
+}
+
+impl GatewayTunnel {
+    /// A tunnel to an application. `received`: bytes that it has sent already; `limit`: the longest
+    /// time without a byte.
+    pub(super) fn new(
+        application: Stream,
+        received: BytesMut,
+        limit: Duration,
+        busy: BusyGuard,
+    ) -> Self {
+        // The buffer may be shared with the head of the response.
+        let held = BytesMut::from(&received[..]);
+        Self {
+            application,
+            up: Direction::default(),
+            // The head of the response leaves first.
+            down: Direction { held, must_flush: true, ..Direction::default() },
+            silence: Silence { limit, since: Instant::now(), timer: None },
+            _busy: busy,
+            permits: Vec::new(),
+            listed: None,
+        }
+    }
+
+    /// Keeps the places of the request in limits until the tunnel ends.
+    pub fn hold(&mut self, permits: Vec<RequestPermit>) {
+        self.permits.extend(permits);
+    }
+
+    /// Keeps the request in `sendoff status` until the tunnel ends.
+    pub fn keep_listed(&mut self, listed: AtWorkGuard) {
+        self.listed = Some(listed);
+    }
+}
+
+impl Tunnel for GatewayTunnel {
+    fn poll(
+        &mut self,
+        cx: &mut Context<'_>,
+        client: &mut dyn TunnelClient,
+    ) -> Poll<Result<(), Cut>> {
+        loop {
+            let Self { application, up, down, silence, .. } = self;
+            let moved_up = up.poll(cx, &mut TunnelEnds { client, application, up: true });
+            let moved_down = down.poll(cx, &mut TunnelEnds { client, application, up: false });
+            match (moved_up, moved_down) {
+                // Closing both connections is the only way to tell the ends.
+                (Poll::Ready(Err(_)), _) | (_, Poll::Ready(Err(_))) => return Poll::Ready(Ok(())),
+                (Poll::Pending, Poll::Pending) => {
+                    return silence.poll(cx).map(|()| Err(Cut::idle_tunnel()));
                 }
-                (Poll::Pending, Poll::Pending) => Poll::Pending,
-                _ => Poll::Ready(Ok(())),
+                _ if up.state == State::Ended && down.state == State::Ended => {
+                    return Poll::Ready(Ok(()));
+                }
+                _ => silence.since = Instant::now(),
             }
-        });
-        match timeout(limit, moved).await {
-            Ok(Ok(())) if up.state == State::Ended && down.state == State::Ended => return Ok(()),
-            Ok(Ok(())) => {}
-            // Closing both connections is the only way to tell the ends.
-            Ok(Err(_broken)) => return Ok(()),
-            Err(_) => return Err(Cut::idle_tunnel()),
+        }
+    }
+}
+
+/// The time without a byte. Bytes do not move the timer: it looks at the time of the last one.
+struct Silence {
+    limit: Duration,
+    since: Instant,
+    timer: Option<Pin<Box<Sleep>>>,
+}
+
+impl Silence {
+    /// Ready when no byte has moved for the limit.
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let Self { limit, since, timer } = self;
+        let timer = timer.get_or_insert_with(|| Box::pin(sleep(*limit)));
+        loop {
+            ready!(timer.as_mut().poll(cx));
+            match since.checked_add(*limit) {
+                Some(end) if end > Instant::now() => timer.as_mut().reset(end),
+                _ => return Poll::Ready(()),
+            }
         }
     }
 }
@@ -105,7 +164,7 @@ impl Direction {
     /// Does one step; false: there is nothing left to do.
     fn step(&mut self, cx: &mut Context<'_>, ends: &mut TunnelEnds<'_>) -> Poll<io::Result<bool>> {
         if !self.held.is_empty() {
-            let n = std::task::ready!(ends.poll_write(cx, &self.held))?;
+            let n = ready!(ends.poll_write(cx, &self.held))?;
             self.held.advance(n);
             self.must_flush = true;
             if self.held.is_empty() {
@@ -114,25 +173,25 @@ impl Direction {
             return Poll::Ready(Ok(true));
         }
         if let Some(pipe) = &mut self.piped {
-            std::task::ready!(ends.poll_drain(cx, pipe))?;
+            ready!(ends.poll_drain(cx, pipe))?;
             if pipe.is_empty() {
                 self.piped.take().into_iter().for_each(Pipe::give_back);
             }
             return Poll::Ready(Ok(true));
         }
         if self.must_flush {
-            std::task::ready!(ends.poll_flush(cx))?;
+            ready!(ends.poll_flush(cx))?;
             self.must_flush = false;
         }
         match self.state {
             State::Ended => Poll::Ready(Ok(false)),
             State::Ending => {
-                std::task::ready!(ends.poll_finish(cx))?;
+                ready!(ends.poll_finish(cx))?;
                 self.state = State::Ended;
                 Poll::Ready(Ok(true))
             }
             State::Open => {
-                let came = std::task::ready!(self.poll_more(cx, ends))?;
+                let came = ready!(self.poll_more(cx, ends))?;
                 self.flows = came >= FLOW;
                 if came == 0 {
                     self.state = State::Ending;
@@ -169,8 +228,8 @@ impl Direction {
 
 /// Both ends, for one direction.
 struct TunnelEnds<'e> {
-    client: &'e mut dyn Tunnel,
-    application: &'e mut GatewayStream,
+    client: &'e mut dyn TunnelClient,
+    application: &'e mut Stream,
     /// True: from the client to the application.
     up: bool,
 }
