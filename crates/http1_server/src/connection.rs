@@ -115,6 +115,13 @@ fn refused(status: StatusCode, why: &str) -> ConnectionEnd {
     ConnectionEnd::Refused { status, why: why.to_owned() }
 }
 
+/// A request head that is being read. An idle connection has none, which is 130 bytes of it.
+struct IncomingHead {
+    decoder: HeadDecoder,
+    /// The time at which the server began to read it.
+    began: Instant,
+}
+
 /// A client's connection.
 pub struct Connection<T> {
     transport: T,
@@ -122,7 +129,6 @@ pub struct Connection<T> {
     lifecycle: Rc<Lifecycle>,
     /// Bytes of the client that are not parsed yet.
     buffer: BytesMut,
-    heads: HeadDecoder,
     /// No request has been read.
     is_new: bool,
     /// No response has begun.
@@ -132,8 +138,6 @@ pub struct Connection<T> {
     /// The party that it has been lent to, which may still have the socket and see all requests
     /// that come.
     lent_to: Option<Rc<Party>>,
-    /// The time at which the server began to read the last request head.
-    began: Instant,
 }
 
 impl<T: Transport> Connection<T> {
@@ -150,12 +154,10 @@ impl<T: Transport> Connection<T> {
             origin,
             lifecycle,
             buffer,
-            heads: HeadDecoder::new(Limits::default()),
             is_new: true,
             starting,
             kept_up: true,
             lent_to: None,
-            began: Instant::now(),
         }
     }
 
@@ -236,10 +238,12 @@ impl<T: Transport> Connection<T> {
     async fn serve_one<S: Service>(&mut self, service: &Rc<S>) -> AfterRequest<S> {
         let shared = service;
         let service = &**shared;
-        let head = match self.read_head(service).await {
+        let decoder = HeadDecoder::new(Limits::default());
+        let mut incoming = IncomingHead { decoder, began: Instant::now() };
+        let head = match self.read_head(service, &mut incoming).await {
             Ok(head) => head,
             Err(end) => {
-                let asked = self.asked_by_bad_head();
+                let asked = self.asked_by_bad_head(&incoming);
                 return self.end_early(service, end, asked, None).await;
             }
         };
@@ -252,7 +256,7 @@ impl<T: Transport> Connection<T> {
                 version: head.version,
             },
             keep_alive: head.keep_alive,
-            began: self.began,
+            began: incoming.began,
         };
         let (framing, waits) = (head.framing, head.expect_continue);
         let proxies = Some(service.trusted_proxies()).filter(|all| self.origin.is_trusted(all));
@@ -273,15 +277,18 @@ impl<T: Transport> Connection<T> {
         }
     }
 
-    async fn read_head<S: Service>(&mut self, service: &S) -> Result<Head, ConnectionEnd> {
-        self.began = Instant::now();
-        let deadline = self.began + service.limits().timeouts.head;
+    async fn read_head<S: Service>(
+        &mut self,
+        service: &S,
+        IncomingHead { decoder, began }: &mut IncomingHead,
+    ) -> Result<Head, ConnectionEnd> {
+        let deadline = *began + service.limits().timeouts.head;
         loop {
             if self.is_new && self.buffer.starts_with(HTTP2_PREFACE) {
                 return Err(ConnectionEnd::Http2);
             }
             let may_be_http2 = self.is_new && HTTP2_PREFACE.starts_with(&self.buffer);
-            if !may_be_http2 && let Some(head) = self.heads.next(&mut self.buffer)? {
+            if !may_be_http2 && let Some(head) = decoder.next(&mut self.buffer)? {
                 return Ok(head);
             }
             self.buffer.reserve(READ / 4);
@@ -521,13 +528,13 @@ impl<T: Transport> Connection<T> {
     }
 
     /// Method and request line of a head that cannot be parsed, as far as they are readable.
-    fn asked_by_bad_head(&self) -> RequestFacts {
-        let bytes = self.heads.refused().map_or(&self.buffer[..], |head| &head[..]);
+    fn asked_by_bad_head(&self, IncomingHead { decoder, began }: &IncomingHead) -> RequestFacts {
+        let bytes = decoder.refused().map_or(&self.buffer[..], |head| &head[..]);
         let end = bytes.iter().position(|&b| b == b'\r' || b == b'\n').unwrap_or(bytes.len());
         let line = String::from_utf8_lossy(&bytes[..end.min(MAX_SHOWN_LINE)]).into_owned();
-        let method = if self.heads.is_head() { Method::HEAD } else { Method::GET };
+        let method = if decoder.is_head() { Method::HEAD } else { Method::GET };
         let line = RequestLine::Raw(line);
-        let began = self.began;
+        let began = *began;
         RequestFacts { method, version: Version::HTTP_11, line, keep_alive: false, began }
     }
 
