@@ -1,5 +1,9 @@
 //! WebSocket frames (RFC 6455 §5.2) and the handshake of a client.
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use sha1::{Digest, Sha1};
+
 use crate::{Client, Request};
 
 /// The opcodes that tests send and expect.
@@ -16,6 +20,13 @@ pub const PONG: u8 = 10;
 /// The key of every client, and its answer (RFC 6455 §1.3).
 const KEY: &str = "dGhlIHNhbXBsZSBub25jZQ==";
 const ANSWER: &str = "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=";
+
+/// The answer of a server to a client's key (RFC 6455 §1.3).
+#[must_use]
+pub fn answer_to(key: &str) -> String {
+    const GUID: &str = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
+    STANDARD.encode(Sha1::digest([key, GUID].concat()))
+}
 
 /// The request for a WebSocket over HTTP/1.1.
 #[must_use]

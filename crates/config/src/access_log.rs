@@ -46,6 +46,14 @@ pub struct LogFormat {
     pub parts: Vec<LogPart>,
 }
 
+impl LogFormat {
+    /// True if a line shows the request field with this name, in lower case.
+    #[must_use]
+    pub fn shows_field(&self, name: &str) -> bool {
+        self.parts.iter().any(|part| matches!(part, LogPart::Field(shown) if shown == name))
+    }
+}
+
 /// The notation of variables' values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Values {

@@ -1,5 +1,5 @@
-//! The client of a response, as handlers see it: its presence, its socket or connection for lending
-//! and tunnels, and the notes about its request.
+//! The client of a response, as handlers see it: its presence, its socket for lending, and the notes
+//! about its request.
 
 use std::fmt;
 use std::io;
@@ -7,15 +7,11 @@ use std::os::fd::BorrowedFd;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
-use bytes::BytesMut;
 use http::StatusCode;
 use sendoff_config::Party;
 use sendoff_fastcgi::direct::Sent;
-use sendoff_message::Cut;
-use sendoff_message::response::ResponseHead;
 use sendoff_report::explain::Report;
 use sendoff_report::log_line::Notes;
-use sendoff_transport::pipe::Pipe;
 
 /// The client of one response. It is implemented by protocols and by stand-ins for a client
 /// ([`NoClient`], `sendoff explain`), but not by filters.
@@ -54,10 +50,10 @@ pub trait Client {
         None
     }
 
-    /// The client's connection, to be used for another protocol; `None` if the client's protocol
-    /// has no such switch.
-    fn tunnel(&mut self) -> Option<&mut dyn Tunnel> {
-        None
+    /// True if the connection may go on in another protocol after this response
+    /// ([`Switch`](crate::tunnel::Switch)).
+    fn may_switch(&self) -> bool {
+        false
     }
 }
 
@@ -76,40 +72,6 @@ impl Client for NoClient {
     fn notes(&mut self) -> &mut Notes {
         &mut self.notes
     }
-}
-
-/// A client's connection that is used for another protocol (RFC 9110 §7.8).
-pub trait Tunnel {
-    /// Queues the head of the response, whose status is 101. Called once and first, in place of
-    /// [`Sink::begin`](crate::sink::Sink::begin).
-    fn begin(&mut self, head: ResponseHead) -> Result<(), Cut>;
-
-    /// Reads bytes from the client; 0 at the end of its stream. `buffer` gets its room only when
-    /// there are bytes.
-    fn poll_read(&mut self, cx: &mut Context<'_>, buffer: &mut BytesMut)
-    -> Poll<io::Result<usize>>;
-
-    /// Sends some of the bytes, after the head. They may be buffered until
-    /// [`poll_flush`](Self::poll_flush).
-    fn poll_write(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>>;
-
-    /// True if bytes may move between the connection and a pipe, because nothing encrypts them and
-    /// none are buffered.
-    fn is_clear(&self) -> bool;
-
-    /// Moves received bytes into an empty pipe. Only for a connection that [is
-    /// clear](Self::is_clear). Fails with `Unsupported` if only a read can tell what was received.
-    fn poll_fill(&mut self, cx: &mut Context<'_>, pipe: &mut Pipe) -> Poll<io::Result<usize>>;
-
-    /// Sends the bytes in a pipe, after the head. Only for a connection that [is
-    /// clear](Self::is_clear).
-    fn poll_drain(&mut self, cx: &mut Context<'_>, pipe: &mut Pipe) -> Poll<io::Result<usize>>;
-
-    /// Ready when no written bytes are buffered here.
-    fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>>;
-
-    /// Closes the sending direction.
-    fn finish(&mut self);
 }
 
 /// Facts for the process to which the client's socket is lent (`docs/handover.md` §7).

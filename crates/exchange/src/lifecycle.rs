@@ -3,10 +3,10 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
-use std::future::poll_fn;
+use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::task::{Poll, Waker};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use sendoff_message::request::Who;
@@ -63,6 +63,16 @@ pub enum Stage {
 struct IdleConnections {
     next: u64,
     waiting: BTreeMap<(Past, u64), IdleConnection>,
+}
+
+impl IdleConnections {
+    /// Adds a connection; returns its number.
+    fn add(&mut self, past: Past, was_lent: bool) -> u64 {
+        self.next += 1;
+        let connection = IdleConnection { since: Instant::now(), was_lent, waker: None };
+        self.waiting.insert((past, self.next), connection);
+        self.next
+    }
 }
 
 /// The past of an idle connection. Kept connections are closed first.
@@ -200,41 +210,42 @@ impl Lifecycle {
     /// Returns when this connection, which is without a request, should close: because it was idle
     /// for too long, to make room for another, because the front stops, or because another process
     /// may have its socket (`was_lent`) and may not see the next request.
-    pub async fn evicted(self: &Rc<Self>, past: Past, was_lent: bool) {
-        let guard = IdleGuard::new(self, past, was_lent);
-        poll_fn(|cx| {
-            match guard.lifecycle.idle.borrow_mut().waiting.get_mut(&guard.number) {
-                None => return Poll::Ready(()),
-                Some(IdleConnection { waker: Some(known), .. }) if known.will_wake(cx.waker()) => {}
-                Some(waiting) => waiting.waker = Some(cx.waker().clone()),
-            }
-            Poll::Pending
-        })
-        .await;
+    pub fn evicted(&self, past: Past, was_lent: bool) -> Evicted<'_> {
+        Evicted { lifecycle: self, past, was_lent, number: None }
     }
 }
 
-/// A place among the idle connections. Dropping it leaves the list.
-struct IdleGuard {
-    lifecycle: Rc<Lifecycle>,
-    number: (Past, u64),
+/// The wait of an idle connection, in a list from its first poll until it is dropped. Not an `async
+/// fn`, whose state is twice as large: each idle connection has one.
+#[derive(Debug)]
+#[must_use = "a future that is not polled does nothing"]
+pub struct Evicted<'l> {
+    lifecycle: &'l Lifecycle,
+    past: Past,
+    was_lent: bool,
+    number: Option<u64>,
 }
 
-impl IdleGuard {
-    fn new(lifecycle: &Rc<Lifecycle>, past: Past, was_lent: bool) -> Self {
+impl Future for Evicted<'_> {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let Self { lifecycle, past, was_lent, number } = &mut *self;
         let mut idle = lifecycle.idle.borrow_mut();
-        idle.next += 1;
-        let number = (past, idle.next);
-        idle.waiting
-            .insert(number, IdleConnection { since: Instant::now(), was_lent, waker: None });
-        drop(idle);
-        Self { lifecycle: Rc::clone(lifecycle), number }
+        let number = *number.get_or_insert_with(|| idle.add(*past, *was_lent));
+        match idle.waiting.get_mut(&(*past, number)) {
+            None => return Poll::Ready(()),
+            Some(IdleConnection { waker: Some(known), .. }) if known.will_wake(cx.waker()) => {}
+            Some(waiting) => waiting.waker = Some(cx.waker().clone()),
+        }
+        Poll::Pending
     }
 }
 
-impl Drop for IdleGuard {
+impl Drop for Evicted<'_> {
     fn drop(&mut self) {
-        let waiting = self.lifecycle.idle.borrow_mut().waiting.remove(&self.number);
+        let Some(number) = self.number else { return };
+        let waiting = self.lifecycle.idle.borrow_mut().waiting.remove(&(self.past, number));
         // Dropping a waker may run foreign code, so the borrow must have ended.
         drop(waiting);
     }

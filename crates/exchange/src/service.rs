@@ -12,10 +12,11 @@ use sendoff_config::{FrontConfig, Party, TrustedProxies};
 use sendoff_http1::BodyFraming;
 use sendoff_message::Cut;
 use sendoff_message::request::Request;
-use sendoff_report::log_line::LogLine;
+use sendoff_report::log_line::{LogLine, Notes};
 use sendoff_tls::SiteTls;
 
 use crate::sink::Sink;
+use crate::tunnel::Switch;
 
 /// The service that answers the next request. A reload replaces it; a request that has begun keeps
 /// its service.
@@ -88,6 +89,15 @@ impl BodyTerms {
     }
 }
 
+/// The answer to a request.
+pub enum Answered {
+    /// The response has been sent.
+    Sent,
+    /// The connection goes on in another protocol. The plan and the request may be dropped before
+    /// the tunnel begins.
+    Switched(Switch),
+}
+
 /// Answers requests. One value per event loop and configuration.
 #[expect(async_fn_in_trait, reason = "an event loop is one thread: its futures need not be Send")]
 pub trait Service {
@@ -139,13 +149,16 @@ pub trait Service {
         plan: Self::Plan,
         request: &Request,
         sink: &mut dyn Sink,
-    ) -> Result<(), Cut>;
+    ) -> Result<Answered, Cut>;
 
     /// Answers a request that the protocol refuses.
     ///
     /// # Errors
     /// The client has gone.
     async fn refuse(&self, status: StatusCode, sink: &mut dyn Sink) -> Result<(), Cut>;
+
+    /// The parts of a request that its line in the access log shows, in memory of their own.
+    fn for_log(&self, request: &Request, notes: &Notes) -> Request;
 
     /// Writes the request's line to the access log, regardless of the end of the request.
     fn log(&self, line: &LogLine<'_>);

@@ -233,7 +233,7 @@ fn may_have_run(outcome: &Result<Outcome, Cut>) -> bool {
         Ok(Outcome::Refused(refused)) => {
             matches!(refused.status, StatusCode::BAD_GATEWAY | StatusCode::GATEWAY_TIMEOUT)
         }
-        Ok(Outcome::Sent) => false,
+        Ok(Outcome::Sent | Outcome::Switched(_)) => false,
     }
 }
 
@@ -582,7 +582,7 @@ impl<'a> CacheLookup<'a> {
             Outcome::Sent if matches!(ended, ApplicationOutcome::Failed) => {
                 Some(OriginFailure::Reported)
             }
-            Outcome::Refused(_) | Outcome::Sent => None,
+            Outcome::Refused(_) | Outcome::Sent | Outcome::Switched(_) => None,
         };
         if let (Some(page), Some(failure)) = (old, failure)
             && page.may_stand_in(failure, SystemTime::now())

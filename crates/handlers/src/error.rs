@@ -10,11 +10,15 @@ use sendoff_message::Cut;
 use sendoff_message::request::{NOT_IN_PATH, Request};
 use sendoff_message::response::{ResponseHead, append_fields};
 
+use crate::application::proxy::Switched;
+
 /// The outcome of a request.
-#[derive(Debug)]
 pub(crate) enum Outcome {
     /// The response has been sent.
     Sent,
+    /// The connection goes on in another protocol. Boxed, because it is moved through several
+    /// futures.
+    Switched(Box<Switched>),
     /// The client is to get an error page.
     Refused(Refused),
 }

@@ -10,12 +10,11 @@ use bytes::BytesMut;
 use http::{Method, StatusCode, Version};
 use sendoff_config::Party;
 use sendoff_exchange::lifecycle::{Lifecycle, Past, StartingGuard};
-use sendoff_exchange::service::{Current, Plan, Service};
+use sendoff_exchange::service::{Answered, Current, Plan, Service};
 use sendoff_http1::{BodyDecoder, BodyFraming, Decoded, Head, HeadDecoder, Limits, RequestError};
 use sendoff_message::request::{
     Body, BodyStore, BodyStream, NOT_STORED, Origin, Request, named, not_stored, received,
 };
-use sendoff_message::{Cut, Fault};
 use sendoff_report::limits::Limit;
 use sendoff_transport::Transport;
 use sendoff_transport::pace::Pace;
@@ -24,6 +23,7 @@ use tokio::time::{Duration, Instant, timeout, timeout_at};
 
 use super::exchange::{Exchange, Parts, RequestFacts, RequestLine};
 use super::incoming::{BodyLimits, Incoming};
+use super::tunnel::ConnectionTunnel;
 
 /// The size of one read, in bytes.
 const READ: usize = 16 * 1024;
@@ -67,9 +67,11 @@ pub enum Served {
 }
 
 /// The state of the connection after a request.
-enum AfterRequest {
+enum AfterRequest<S: Service> {
     /// Another request may follow.
     Request,
+    /// The connection goes on in another protocol.
+    Tunnel(Box<ConnectionTunnel<S>>),
     /// The connection is closed.
     Close,
     /// The bytes were the preface of HTTP/2 instead of a request.
@@ -113,6 +115,13 @@ fn refused(status: StatusCode, why: &str) -> ConnectionEnd {
     ConnectionEnd::Refused { status, why: why.to_owned() }
 }
 
+/// A request head that is being read. An idle connection has none, which is 130 bytes of it.
+struct IncomingHead {
+    decoder: HeadDecoder,
+    /// The time at which the server began to read it.
+    began: Instant,
+}
+
 /// A client's connection.
 pub struct Connection<T> {
     transport: T,
@@ -120,7 +129,6 @@ pub struct Connection<T> {
     lifecycle: Rc<Lifecycle>,
     /// Bytes of the client that are not parsed yet.
     buffer: BytesMut,
-    heads: HeadDecoder,
     /// No request has been read.
     is_new: bool,
     /// No response has begun.
@@ -130,8 +138,6 @@ pub struct Connection<T> {
     /// The party that it has been lent to, which may still have the socket and see all requests
     /// that come.
     lent_to: Option<Rc<Party>>,
-    /// The time at which the server began to read the last request head.
-    began: Instant,
 }
 
 impl<T: Transport> Connection<T> {
@@ -148,12 +154,10 @@ impl<T: Transport> Connection<T> {
             origin,
             lifecycle,
             buffer,
-            heads: HeadDecoder::new(Limits::default()),
             is_new: true,
             starting,
             kept_up: true,
             lent_to: None,
-            began: Instant::now(),
         }
     }
 
@@ -182,8 +186,15 @@ impl<T: Transport> Connection<T> {
             // On the heap, because the state of an exchange takes kilobytes, which an idle
             // connection should not hold. Constructed there, too: `Box::pin` would construct it on
             // the stack and copy it, which took 7 % of the user time of a small file.
-            let exchange = Box::write(Box::new_uninit(), self.serve_one(&*service));
-            match Box::into_pin(exchange).await {
+            let exchange = Box::write(Box::new_uninit(), self.serve_one(&service));
+            let after = Box::into_pin(exchange).await;
+            match after {
+                AfterRequest::Tunnel(tunnel) => {
+                    // A tunnel may stay open for hours: its own line has the service that it needs.
+                    drop(service);
+                    tunnel.run(&mut self.transport).await;
+                    return Served::Ended;
+                }
                 AfterRequest::Request => self.is_new = false,
                 AfterRequest::Close => return Served::Ended,
                 AfterRequest::Http2 => return Served::Http2,
@@ -224,11 +235,15 @@ impl<T: Transport> Connection<T> {
     }
 
     /// Serves one request.
-    async fn serve_one<S: Service>(&mut self, service: &S) -> AfterRequest {
-        let head = match self.read_head(service).await {
+    async fn serve_one<S: Service>(&mut self, service: &Rc<S>) -> AfterRequest<S> {
+        let shared = service;
+        let service = &**shared;
+        let decoder = HeadDecoder::new(Limits::default());
+        let mut incoming = IncomingHead { decoder, began: Instant::now() };
+        let head = match self.read_head(service, &mut incoming).await {
             Ok(head) => head,
             Err(end) => {
-                let asked = self.asked_by_bad_head();
+                let asked = self.asked_by_bad_head(&incoming);
                 return self.end_early(service, end, asked, None).await;
             }
         };
@@ -241,7 +256,7 @@ impl<T: Transport> Connection<T> {
                 version: head.version,
             },
             keep_alive: head.keep_alive,
-            began: self.began,
+            began: incoming.began,
         };
         let (framing, waits) = (head.framing, head.expect_continue);
         let proxies = Some(service.trusted_proxies()).filter(|all| self.origin.is_trusted(all));
@@ -256,21 +271,24 @@ impl<T: Transport> Connection<T> {
         match self.read_request(service, &mut request, framing, waits).await {
             Ok(Received { plan, keep_alive, rest }) => {
                 let asked = RequestFacts { keep_alive: asked.keep_alive && keep_alive, ..asked };
-                self.answer(service, plan, &request, rest, asked).await
+                self.answer(shared, plan, &request, rest, asked).await
             }
             Err(end) => self.end_early(service, end, asked, Some(&request)).await,
         }
     }
 
-    async fn read_head<S: Service>(&mut self, service: &S) -> Result<Head, ConnectionEnd> {
-        self.began = Instant::now();
-        let deadline = self.began + service.limits().timeouts.head;
+    async fn read_head<S: Service>(
+        &mut self,
+        service: &S,
+        IncomingHead { decoder, began }: &mut IncomingHead,
+    ) -> Result<Head, ConnectionEnd> {
+        let deadline = *began + service.limits().timeouts.head;
         loop {
             if self.is_new && self.buffer.starts_with(HTTP2_PREFACE) {
                 return Err(ConnectionEnd::Http2);
             }
             let may_be_http2 = self.is_new && HTTP2_PREFACE.starts_with(&self.buffer);
-            if !may_be_http2 && let Some(head) = self.heads.next(&mut self.buffer)? {
+            if !may_be_http2 && let Some(head) = decoder.next(&mut self.buffer)? {
                 return Ok(head);
             }
             self.buffer.reserve(READ / 4);
@@ -420,19 +438,29 @@ impl<T: Transport> Connection<T> {
 
     async fn answer<S: Service>(
         &mut self,
-        service: &S,
+        service: &Rc<S>,
         plan: S::Plan,
         request: &Request,
         rest: Option<Incoming>,
         asked: RequestFacts,
-    ) -> AfterRequest {
-        let mut exchange = self.exchange(service, asked, Some(request));
+    ) -> AfterRequest<S> {
+        let mut exchange = self.exchange(&**service, asked, Some(request));
         rest.into_iter().for_each(|rest| exchange.receive(rest));
-        let answered = service.answer(plan, request, &mut exchange).await;
-        if let Err(cut) = answered {
-            report(&exchange, &cut);
-            exchange.note_fault(cut.fault);
-            return AfterRequest::Close;
+        match service.answer(plan, request, &mut exchange).await {
+            Ok(Answered::Sent) => {}
+            Ok(Answered::Switched(switch)) => {
+                let line = exchange.line();
+                let switched = exchange.switch(switch, service, request);
+                return match switched.inspect_err(|cut| cut.log(&line)) {
+                    Ok(tunnel) => AfterRequest::Tunnel(tunnel),
+                    Err(_) => AfterRequest::Close,
+                };
+            }
+            Err(cut) => {
+                cut.log(&exchange.line());
+                exchange.note_fault(cut.fault);
+                return AfterRequest::Close;
+            }
         }
         let keep_alive = exchange.completed();
         drop(exchange);
@@ -473,7 +501,7 @@ impl<T: Transport> Connection<T> {
         end: ConnectionEnd,
         mut asked: RequestFacts,
         request: Option<&Request>,
-    ) -> AfterRequest {
+    ) -> AfterRequest<S> {
         let (status, why) = match end {
             ConnectionEnd::Quiet => return AfterRequest::Close,
             ConnectionEnd::Http2 => return AfterRequest::Http2,
@@ -500,13 +528,13 @@ impl<T: Transport> Connection<T> {
     }
 
     /// Method and request line of a head that cannot be parsed, as far as they are readable.
-    fn asked_by_bad_head(&self) -> RequestFacts {
-        let bytes = self.heads.refused().map_or(&self.buffer[..], |head| &head[..]);
+    fn asked_by_bad_head(&self, IncomingHead { decoder, began }: &IncomingHead) -> RequestFacts {
+        let bytes = decoder.refused().map_or(&self.buffer[..], |head| &head[..]);
         let end = bytes.iter().position(|&b| b == b'\r' || b == b'\n').unwrap_or(bytes.len());
         let line = String::from_utf8_lossy(&bytes[..end.min(MAX_SHOWN_LINE)]).into_owned();
-        let method = if self.heads.is_head() { Method::HEAD } else { Method::GET };
+        let method = if decoder.is_head() { Method::HEAD } else { Method::GET };
         let line = RequestLine::Raw(line);
-        let began = self.began;
+        let began = *began;
         RequestFacts { method, version: Version::HTTP_11, line, keep_alive: false, began }
     }
 
@@ -553,15 +581,4 @@ fn poll_first(
         *buffer = BytesMut::new();
     }
     read
-}
-
-/// Logs the reason why a response was cut.
-fn report<T: Transport, S: Service>(exchange: &Exchange<'_, T, S>, cut: &Cut) {
-    let request = exchange.line();
-    match cut.fault {
-        Fault::Client => tracing::info!(request, "the response ends early: {cut}"),
-        Fault::Application | Fault::Server => {
-            tracing::error!(request, "a response was cut short: {cut}");
-        }
-    }
 }

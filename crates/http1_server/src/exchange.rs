@@ -1,7 +1,7 @@
 //! One response of an HTTP/1 connection: the sink that handlers answer to, and its client.
 
 use std::fmt;
-use std::io::{self, IoSlice};
+use std::io;
 use std::os::fd::BorrowedFd;
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
@@ -11,10 +11,11 @@ use http::{Method, StatusCode, Version};
 use sendoff_config::Party;
 use sendoff_delivery::segment::Segment;
 use sendoff_delivery::{Progress, SendLimits, SendQueue, SendTimer};
-use sendoff_exchange::client::{Client, Lender, Terms, Tunnel};
+use sendoff_exchange::client::{Client, Lender, Terms};
 use sendoff_exchange::lifecycle::{Lifecycle, StartingGuard};
 use sendoff_exchange::service::Service;
 use sendoff_exchange::sink::{Fit, Room, Sink};
+use sendoff_exchange::tunnel::{Switch, TunnelLine};
 use sendoff_fastcgi::direct::Sent;
 use sendoff_http1::{HeadEncoder, takes_trailers};
 use sendoff_message::request::{Endpoint, Request, named, protocol};
@@ -22,11 +23,11 @@ use sendoff_message::response::{Field, Framing, ResponseEnd, ResponseHead, Trail
 use sendoff_message::{Cut, Fault};
 use sendoff_report::log_line::{BodyBytes, LogLine, Notes};
 use sendoff_transport::Transport;
-use sendoff_transport::pipe::Pipe;
 use tokio::time::Instant;
 
 use super::framed::{Framed, framing_of};
 use super::incoming::{BodyEnd, Incoming};
+use super::tunnel::{ConnectionTunnel, Unsent};
 
 /// The most bytes of further requests that are read while a response is made, in order to notice
 /// that the client has gone. If a client has sent more, only the next write notices.
@@ -34,9 +35,6 @@ const READ_AHEAD: usize = 16 * 1024;
 
 /// The size of one such read, in bytes.
 const READ_MORE: usize = 1024;
-
-/// The size of one read of another protocol's bytes.
-const READ_TUNNEL: usize = 16 * 1024;
 
 /// Room for the response head beside its fields: the status line and the framing, in bytes.
 const OTHER_LINES: usize = 192;
@@ -91,7 +89,7 @@ impl fmt::Display for RequestLine {
 ///  Waiting ────────────────────▶ Begun ──────────▶ Ended
 ///   ▲ └── lend() ──▶ Lent ─────────▲
 ///   │                 │ resume(), or begin() if the borrower has declined
-///   └── interim() ────┘        Waiting ── Tunnel::begin() ──▶ Tunnel
+///   └── interim() ────┘        Waiting ── switch() ──▶ Switched
 /// ```
 #[derive(Debug, Clone, Copy)]
 enum State {
@@ -102,8 +100,8 @@ enum State {
     Lent(Framing),
     /// The head is sent or queued.
     Begun { status: StatusCode, framing: Framing, head_len: u64 },
-    /// The connection is used for another protocol.
-    Tunnel { head_len: u64 },
+    /// The connection goes on in another protocol. The tunnel writes the line in the access log.
+    Switched,
     /// The end is sent or queued.
     Ended { status: StatusCode, head_len: u64, keep_alive: bool },
 }
@@ -234,6 +232,38 @@ impl<'c, T: Transport, S: Service> Exchange<'c, T, S> {
         }
     }
 
+    /// The tunnel that follows the response. `service` has answered the request.
+    ///
+    /// # Errors
+    /// The head cannot be queued.
+    pub(super) fn switch(
+        mut self,
+        switch: Switch,
+        service: &Rc<S>,
+        request: &Request,
+    ) -> Result<Box<ConnectionTunnel<S>>, Cut> {
+        let mut out = BytesMut::new();
+        self.encode(&switch.head, &mut out).finish();
+        let sent_before = self.sent_before + self.interim_len + out.len() as u64;
+        self.queue.push_bytes(out.freeze())?;
+        *self.starting = None;
+        self.state = State::Switched;
+        let (notes, status) = (std::mem::take(&mut self.notes), StatusCode::SWITCHING_PROTOCOLS);
+        let RequestFacts { line, began, .. } = &self.asked;
+        // An empty buffer still has its 16 KiB.
+        let read_ahead = std::mem::take(self.read_ahead);
+        let unsent = Unsent {
+            read_ahead: if read_ahead.is_empty() { BytesMut::new() } else { read_ahead },
+            heads: Some(Box::new(std::mem::take(&mut self.queue))),
+        };
+        Ok(Box::new(ConnectionTunnel {
+            tunnel: switch.tunnel,
+            unsent,
+            line: TunnelLine::new(service, request, line, *began, status, notes),
+            sent_before,
+        }))
+    }
+
     /// The request, for the error log.
     pub(super) fn line(&self) -> String {
         named(&self.asked.line, self.request)
@@ -298,9 +328,7 @@ impl<'c, T: Transport, S: Service> Exchange<'c, T, S> {
         let sent = self.transport.sent() - self.sent_before;
         let (status, sent) = match self.state {
             State::Waiting | State::Lent(_) => self.unanswered,
-            State::Tunnel { head_len } => {
-                (StatusCode::SWITCHING_PROTOCOLS.as_u16(), sent.saturating_sub(head_len))
-            }
+            State::Switched => return,
             State::Begun { status, head_len, .. } | State::Ended { status, head_len, .. } => {
                 (status.as_u16(), sent.saturating_sub(head_len + self.interim_len))
             }
@@ -456,117 +484,12 @@ impl<T: Transport, S: Service> Client for Exchange<'_, T, S> {
         Some(self)
     }
 
-    fn tunnel(&mut self) -> Option<&mut dyn Tunnel> {
-        Some(self)
+    fn may_switch(&self) -> bool {
+        true
     }
 
     fn notes(&mut self) -> &mut Notes {
         &mut self.notes
-    }
-}
-
-impl<T: Transport, S: Service> Exchange<'_, T, S> {
-    /// Ready when the head of the response, and everything before it, has been sent.
-    fn poll_head(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        while !self.queue.is_empty() {
-            match self.queue.try_send(self.transport)? {
-                Progress::Done => {}
-                Progress::Blocked => ready!(self.transport.poll_writable(cx))?,
-                Progress::Yield => {
-                    cx.waker().wake_by_ref();
-                    return Poll::Pending;
-                }
-            }
-        }
-        Poll::Ready(Ok(()))
-    }
-}
-
-impl<T: Transport, S: Service> Tunnel for Exchange<'_, T, S> {
-    fn begin(&mut self, head: ResponseHead) -> Result<(), Cut> {
-        let mut out = BytesMut::new();
-        self.encode(&head, &mut out).finish();
-        *self.starting = None;
-        self.state = State::Tunnel { head_len: out.len() as u64 };
-        if self.read_ahead.is_empty() {
-            // The buffer was for requests: 16 KiB that an idle connection would hold.
-            *self.read_ahead = BytesMut::new();
-        }
-        self.queue.push_bytes(out.freeze())?;
-        Ok(())
-    }
-
-    fn poll_read(
-        &mut self,
-        cx: &mut Context<'_>,
-        buffer: &mut BytesMut,
-    ) -> Poll<io::Result<usize>> {
-        if !self.read_ahead.is_empty() {
-            *buffer = std::mem::take(self.read_ahead);
-            return Poll::Ready(Ok(buffer.len()));
-        }
-        ready!(self.transport.poll_readable(cx))?;
-        let was_empty = buffer.is_empty();
-        buffer.reserve(READ_TUNNEL);
-        let read = self.transport.poll_read(cx, buffer);
-        if read.is_pending() && was_empty {
-            *buffer = BytesMut::new();
-        }
-        read
-    }
-
-    fn poll_write(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        ready!(self.poll_head(cx))?;
-        loop {
-            match self.transport.try_send(&[IoSlice::new(bytes)], false) {
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    ready!(self.transport.poll_writable(cx))?;
-                }
-                done => return Poll::Ready(done),
-            }
-        }
-    }
-
-    fn is_clear(&self) -> bool {
-        self.transport.is_clear() && self.read_ahead.is_empty()
-    }
-
-    fn poll_fill(&mut self, cx: &mut Context<'_>, pipe: &mut Pipe) -> Poll<io::Result<usize>> {
-        loop {
-            ready!(self.transport.poll_readable(cx))?;
-            match self.transport.try_fill(pipe) {
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                done => return Poll::Ready(done),
-            }
-        }
-    }
-
-    fn poll_drain(&mut self, cx: &mut Context<'_>, pipe: &mut Pipe) -> Poll<io::Result<usize>> {
-        ready!(self.poll_head(cx))?;
-        loop {
-            match self.transport.try_drain(pipe) {
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    ready!(self.transport.poll_writable(cx))?;
-                }
-                done => return Poll::Ready(done),
-            }
-        }
-    }
-
-    fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        ready!(self.poll_head(cx))?;
-        loop {
-            match self.transport.try_flush() {
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    ready!(self.transport.poll_writable(cx))?;
-                }
-                done => return Poll::Ready(done),
-            }
-        }
-    }
-
-    fn finish(&mut self) {
-        self.transport.finish();
     }
 }
 
@@ -638,7 +561,7 @@ impl<T: Transport, S: Service> Drop for Exchange<'_, T, S> {
         self.log();
         *self.kept_up_before = self.kept_up;
         let ends_by_close = match self.state {
-            State::Waiting | State::Tunnel { .. } => return,
+            State::Waiting | State::Switched => return,
             State::Lent(framing) | State::Begun { framing, .. } => framing == Framing::Close,
             State::Ended { .. } if self.queue.is_empty() => return,
             State::Ended { keep_alive, .. } => !keep_alive,

@@ -3,13 +3,14 @@
 //! `connection` reads requests and decides whether another may follow. `exchange` is the sink:
 //! framing, keep-alive and the send queue of one response. `framed` is the rest of a response that
 //! a worker has begun on the client's socket, `incoming` the rest of a request body that is passed
-//! on while the response is made.
+//! on while the response is made. `tunnel` is a connection that goes on in another protocol.
 #![forbid(unsafe_code)]
 
 mod connection;
 mod exchange;
 mod framed;
 mod incoming;
+mod tunnel;
 
 #[cfg(test)]
 mod tests;

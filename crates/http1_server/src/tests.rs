@@ -15,14 +15,14 @@ use sendoff_delivery::segment::{FileSegment, OpenFile, Segment};
 use sendoff_exchange::client::{Client, Lender};
 use sendoff_exchange::clients::Connections;
 use sendoff_exchange::lifecycle::{Lifecycle, Stage, StartingGuard};
-use sendoff_exchange::service::{BodyTerms, Current, Intake, Plan, Service};
+use sendoff_exchange::service::{Answered, BodyTerms, Current, Intake, Plan, Service};
 use sendoff_exchange::sink::{Sink, flush, respond, unless_gone};
 use sendoff_fastcgi::direct::{Rest, Sent};
 use sendoff_message::Cut;
 use sendoff_message::request::{Endpoint, Origin, Request, Scheme};
 use sendoff_message::response::ResponseEnd;
 use sendoff_message::response::ResponseHead;
-use sendoff_report::log_line::LogLine;
+use sendoff_report::log_line::{LogLine, Notes};
 use sendoff_sys::tcp;
 use sendoff_tls::SiteTls;
 use sendoff_transport::Tcp;
@@ -67,12 +67,16 @@ impl Service for Noting {
         MaxBody(self.limits.limits.max_body)
     }
 
-    async fn answer(&self, _: MaxBody, _: &Request, _: &mut dyn Sink) -> Result<(), Cut> {
-        Ok(())
+    async fn answer(&self, _: MaxBody, _: &Request, _: &mut dyn Sink) -> Result<Answered, Cut> {
+        Ok(Answered::Sent)
     }
 
     async fn refuse(&self, _: StatusCode, _: &mut dyn Sink) -> Result<(), Cut> {
         Ok(())
+    }
+
+    fn for_log(&self, request: &Request, _: &Notes) -> Request {
+        request.for_log(|_| false)
     }
 
     fn log(&self, line: &LogLine<'_>) {

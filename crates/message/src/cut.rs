@@ -39,6 +39,16 @@ impl Cut {
     pub fn client_gone() -> Self {
         Self { fault: Fault::Client, why: "the client has closed the connection".to_owned() }
     }
+
+    /// Logs the reason, with the request's name in log lines.
+    pub fn log(&self, request: &str) {
+        match self.fault {
+            Fault::Client => tracing::info!(request, "the response ends early: {self}"),
+            Fault::Application | Fault::Server => {
+                tracing::error!(request, "a response was cut short: {self}");
+            }
+        }
+    }
 }
 
 impl fmt::Display for Cut {

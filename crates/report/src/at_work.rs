@@ -141,6 +141,26 @@ impl Task {
 }
 
 impl AtWorkGuard {
+    /// Describes the request from memory of its own from now on, so that a request that lasts for
+    /// hours does not keep the buffer in which it was received.
+    pub fn detach(&mut self) {
+        let own = |bytes: &Bytes| Bytes::copy_from_slice(bytes);
+        let Task { number, since, site, method, id, client, phase, worker, .. } = &*self.task;
+        self.task = Rc::new(Task {
+            number: *number,
+            since: *since,
+            site: site.clone(),
+            method: method.clone(),
+            target: own(&self.task.target),
+            id: id.clone(),
+            host: self.task.host.as_ref().map(own),
+            client: client.clone(),
+            phase: phase.clone(),
+            worker: worker.clone(),
+        });
+        self.list.0.borrow_mut().insert(self.task.number, Rc::clone(&self.task));
+    }
+
     /// The request.
     pub fn task(&self) -> &Rc<Task> {
         &self.task
@@ -162,7 +182,7 @@ mod tests {
     #[test]
     fn requests_are_listed_by_age_until_their_responses_end() {
         let list = Rc::<AtWork>::default();
-        let first = list.list(&request(Some("a.test")), "shop");
+        let mut first = list.list(&request(Some("a.test")), "shop");
         let mut with_body = request(None);
         with_body.has_body = true;
         let second = list.list(&with_body, "blog");
@@ -172,6 +192,10 @@ mod tests {
         assert_eq!((&*one.request, &*one.client), ("GET /", "127.0.0.1"));
         assert_eq!(one.host.as_deref(), Some("a.test"));
         assert_eq!((two.phase, two.worker), (Phase::ReadingBody, None));
+        first.detach();
+        let [one, _] = &*list.status() else { panic!("two requests") };
+        assert_eq!((&*one.request, one.host.as_deref()), ("GET /", Some("a.test")));
+        assert_eq!((one.phase, one.worker), (Phase::Running, Some(7)));
         // The worker may go on.
         let task = Rc::clone(first.task());
         drop(first);

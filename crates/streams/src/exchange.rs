@@ -3,24 +3,25 @@
 use std::fmt;
 use std::future::poll_fn;
 use std::io;
-use std::task::{Context, Poll, ready};
+use std::rc::Rc;
+use std::task::{Context, Poll};
 
-use bytes::{Buf, Bytes, BytesMut};
+use bytes::{Buf, Bytes};
 use http::{Method, StatusCode, Version};
 use sendoff_delivery::segment::Segment;
 use sendoff_delivery::{Progress, SendLimits, SendQueue, SendTimer};
-use sendoff_exchange::client::{Client, Tunnel};
+use sendoff_exchange::client::Client;
 use sendoff_exchange::service::Service;
 use sendoff_exchange::sink::{Fit, Room, Sink};
+use sendoff_exchange::tunnel::TunnelLine;
 use sendoff_message::Cut;
 use sendoff_message::request::{Request, named, protocol};
 use sendoff_message::response::{Framing, ResponseEnd, ResponseHead, Trailers};
 use sendoff_report::log_line::{BodyBytes, LogLine, Notes};
-use sendoff_transport::pipe::Pipe;
 use tokio::time::Instant;
 
 use crate::STREAM_BUFFER;
-use crate::directions::{RequestBody, ResponseSender, StreamGone};
+use crate::directions::ResponseSender;
 use crate::response_stream::ResponseStream;
 use crate::streams::{StreamGuard, Streams};
 
@@ -47,6 +48,17 @@ impl fmt::Display for RequestFacts {
     }
 }
 
+/// The relation of a response to a tunnel behind it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Fate {
+    /// The bytes of the client are a body.
+    Ends,
+    /// The bytes of the client may become a tunnel's.
+    MaySwitch,
+    /// A tunnel has begun, which writes the line to the access log.
+    Switched,
+}
+
 /// One response. Dropping it writes its line to the access log, however it ended.
 pub(super) struct Exchange<'c, S: Service, R: ResponseSender> {
     open: &'c StreamGuard<S>,
@@ -55,9 +67,8 @@ pub(super) struct Exchange<'c, S: Service, R: ResponseSender> {
     asked: &'c RequestFacts,
     /// `None` if the request was refused before it could be understood.
     request: Option<&'c Request>,
-    stream: ResponseStream<R>,
-    /// The client's bytes, for a tunnel.
-    pub(super) input: Option<&'c mut dyn RequestBody>,
+    stream: &'c mut ResponseStream<R>,
+    pub(super) fate: Fate,
     queue: SendQueue,
     kept_up: bool,
     /// Bytes of the body that were passed to the protocol.
@@ -73,7 +84,7 @@ impl<'c, S: Service, R: ResponseSender> Exchange<'c, S, R> {
         service: &'c S,
         asked: &'c RequestFacts,
         request: Option<&'c Request>,
-        sender: R,
+        stream: &'c mut ResponseStream<R>,
     ) -> Self {
         Self {
             open,
@@ -81,8 +92,8 @@ impl<'c, S: Service, R: ResponseSender> Exchange<'c, S, R> {
             service,
             asked,
             request,
-            stream: ResponseStream::new(sender),
-            input: None,
+            stream,
+            fate: Fate::Ends,
             queue: SendQueue::default(),
             kept_up: true,
             sent: 0,
@@ -101,6 +112,30 @@ impl<'c, S: Service, R: ResponseSender> Exchange<'c, S, R> {
                 "a response field was left out, it holds control characters: {name}"
             );
         })
+    }
+
+    /// Sends the head of the response, behind which the tunnel begins. `service` has answered the
+    /// request.
+    ///
+    /// # Errors
+    /// The client has gone.
+    pub(super) fn switch(
+        mut self,
+        mut head: ResponseHead,
+        service: &Rc<S>,
+        request: &Request,
+    ) -> Result<TunnelLine<S>, Cut> {
+        // A tunnel may stay open for hours.
+        self.open.end_turn();
+        // The answer to a key that this client has not sent.
+        head.take("Sec-WebSocket-Accept");
+        head.status = StatusCode::OK;
+        let head = self.encode(head);
+        self.stream.begin(StatusCode::OK, head, Framing::Chunked);
+        self.stream.send_head(false)?;
+        self.fate = Fate::Switched;
+        let (notes, began) = (std::mem::take(&mut self.notes), self.asked.began);
+        Ok(TunnelLine::new(service, request, self.asked, began, StatusCode::OK, notes))
     }
 
     /// Waits until the network has taken the bytes that the protocol has, or the client has gone. A
@@ -236,8 +271,8 @@ impl<S: Service, R: ResponseSender> Client for Exchange<'_, S, R> {
         self.kept_up
     }
 
-    fn tunnel(&mut self) -> Option<&mut dyn Tunnel> {
-        (self.asked.method == Method::CONNECT && self.input.is_some()).then_some(self)
+    fn may_switch(&self) -> bool {
+        self.asked.method == Method::CONNECT && self.fate == Fate::MaySwitch
     }
 
     fn notes(&mut self) -> &mut Notes {
@@ -245,94 +280,11 @@ impl<S: Service, R: ResponseSender> Client for Exchange<'_, S, R> {
     }
 }
 
-/// A WebSocket (RFC 8441, RFC 9220): its bytes are the contents of both directions of the stream.
-impl<S: Service, R: ResponseSender> Tunnel for Exchange<'_, S, R> {
-    fn begin(&mut self, mut head: ResponseHead) -> Result<(), Cut> {
-        // A tunnel may stay open for hours.
-        self.open.end_turn();
-        // The answer to a key that this client has not sent.
-        head.take("Sec-WebSocket-Accept");
-        head.status = StatusCode::OK;
-        let head = self.encode(head);
-        self.stream.begin(StatusCode::OK, head, Framing::Chunked);
-        self.stream.send_head(false)
-    }
-
-    fn poll_read(
-        &mut self,
-        cx: &mut Context<'_>,
-        buffer: &mut BytesMut,
-    ) -> Poll<io::Result<usize>> {
-        let Some(input) = &mut self.input else { return Poll::Ready(Ok(0)) };
-        loop {
-            let Poll::Ready(data) = input.poll_data(cx) else {
-                return self.open.poll_input_end(cx).map(|()| Err(has_gone()));
-            };
-            let Some(data) = data.map_err(|StreamGone| has_gone())? else {
-                return Poll::Ready(Ok(0));
-            };
-            if !data.is_empty() {
-                self.streams.note_useful(data.len());
-                input.release(data.len());
-                buffer.extend_from_slice(&data);
-                return Poll::Ready(Ok(data.len()));
-            }
-        }
-    }
-
-    fn poll_write(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        if self.stream.poll_reset(cx).is_ready() {
-            return Poll::Ready(Err(has_gone()));
-        }
-        let owed = bytes.len().min(STREAM_BUFFER);
-        let room = loop {
-            let Some(client) = self.stream.sending() else { return Poll::Ready(Err(has_gone())) };
-            match client.room(owed) {
-                0 => ready!(client.poll_room(cx)).map_err(|_gone| has_gone())?,
-                room => break room,
-            }
-        };
-        let segment = Segment::Bytes(Bytes::copy_from_slice(&bytes[..room]));
-        self.body.note(segment.medium(), segment.len());
-        self.queue.push(segment).map_err(io::Error::other)?;
-        let piece = self.queue.take(room).map_err(io::Error::other)?;
-        self.stream.give(piece, false).map_err(|_gone| has_gone())?;
-        self.sent += room as u64;
-        self.streams.note_useful(room);
-        Poll::Ready(Ok(room))
-    }
-
-    fn is_clear(&self) -> bool {
-        false
-    }
-
-    fn poll_fill(&mut self, _: &mut Context<'_>, _: &mut Pipe) -> Poll<io::Result<usize>> {
-        Poll::Ready(Err(io::ErrorKind::Unsupported.into()))
-    }
-
-    fn poll_drain(&mut self, _: &mut Context<'_>, _: &mut Pipe) -> Poll<io::Result<usize>> {
-        Poll::Ready(Err(io::ErrorKind::Unsupported.into()))
-    }
-
-    fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let Some(client) = self.stream.sending() else { return Poll::Ready(Err(has_gone())) };
-        client.poll_flush(cx).map_err(|_gone| has_gone())
-    }
-
-    fn finish(&mut self) {
-        self.stream.end();
-        if let Ok(nothing) = self.queue.take(0) {
-            let _gone = self.stream.give(nothing, true);
-        }
-    }
-}
-
-fn has_gone() -> io::Error {
-    io::ErrorKind::ConnectionReset.into()
-}
-
 impl<S: Service, R: ResponseSender> Drop for Exchange<'_, S, R> {
     fn drop(&mut self) {
+        if self.fate == Fate::Switched {
+            return;
+        }
         self.service.log(&LogLine {
             client: self.request.map_or(&self.streams.origin.peer, |request| &request.peer),
             request: self.request,

@@ -15,6 +15,7 @@ mod exchange;
 mod response_stream;
 mod stream;
 mod streams;
+mod tunnel;
 
 pub use directions::{RequestBody, ResponseSender, StreamGone};
 pub use stream::{ReceivedHead, serve};

@@ -8,7 +8,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{Method, StatusCode, Version};
 use sendoff_config::{FrontConfig, TUNNEL_TIMEOUT};
-use sendoff_exchange::service::{BodyTerms, Intake, Plan, Service};
+use sendoff_exchange::service::{Answered, BodyTerms, Intake, Plan, Service};
+use sendoff_exchange::tunnel::Switch;
 use sendoff_http1::{BodyFraming, Head, RequestError};
 use sendoff_message::Fault;
 use sendoff_message::request::{
@@ -20,8 +21,10 @@ use sendoff_transport::pace::Pace;
 use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::directions::{RequestBody, ResponseSender, StreamGone};
-use crate::exchange::{Exchange, RequestFacts};
+use crate::exchange::{Exchange, Fate, RequestFacts};
+use crate::response_stream::ResponseStream;
 use crate::streams::StreamGuard;
+use crate::tunnel::{StreamClient, StreamTunnel};
 
 /// Time for reading and dropping the rest of a body, once the request is answered.
 const REST_TIME: Duration = Duration::from_secs(2);
@@ -83,13 +86,31 @@ pub struct ReceivedHead {
     pub checked: Result<Head, RequestError>,
 }
 
-/// Serves one stream until its protocol has the response.
-pub async fn serve<S: Service, B: RequestBody, R: ResponseSender>(
+/// Serves one stream until its protocol has the response, and the tunnel that may follow. The part
+/// up to the response is on the heap, because a tunnel should not keep its kilobytes.
+pub fn serve<S: Service, B: RequestBody, R: ResponseSender>(
+    open: StreamGuard<S>,
+    head: ReceivedHead,
+    body: B,
+    sender: R,
+) -> impl Future<Output = ()> {
+    let answered = Box::pin(answer(open, head, body, sender));
+    async move {
+        let tunnel = answered.await;
+        if let Some(tunnel) = tunnel {
+            tunnel.run().await;
+        }
+    }
+}
+
+/// Serves one stream until its protocol has the response. Returns the tunnel that follows, if there
+/// is one.
+async fn answer<S: Service, B: RequestBody, R: ResponseSender>(
     open: StreamGuard<S>,
     head: ReceivedHead,
     mut body: B,
     mut sender: R,
-) {
+) -> Option<Box<StreamTunnel<S, B, R>>> {
     let streams = open.streams();
     let service = streams.services.get();
     let ReceivedHead { method, path, version, size, checked } = head;
@@ -102,69 +123,79 @@ pub async fn serve<S: Service, B: RequestBody, R: ResponseSender>(
         },
         Err(error) => Err((error.into(), None)),
     };
-    match received {
+    let mut stream = ResponseStream::new(sender);
+    // The request's name, if the rest of its body is to be read.
+    let unread = match received {
         Ok((plan, request, rest)) => {
             let BodyTerms { max: most, intake } = plan.body();
             let slowest = BodyPace::of(intake, service.limits());
-            let mut exchange = Exchange::new(&open, &*service, &asked, Some(&request), sender);
-            let body = match rest {
-                None => {
-                    exchange.input = Some(&mut body);
-                    None
-                }
-                Some(writer) => Some((&mut body, writer)),
-            };
-            let mut unread = None;
+            let mut exchange = Exchange::new(&open, &*service, &asked, Some(&request), &mut stream);
+            if rest.is_none() {
+                exchange.fate = Fate::MaySwitch;
+            }
+            let mut is_unread = false;
             let answered = {
                 let mut answered = pin!(service.answer(plan, &request, &mut exchange));
-                match body {
+                match rest {
                     None => answered.await,
-                    Some((body, writer)) => tokio::select! {
+                    Some(writer) => tokio::select! {
                         biased;
                         answered = &mut answered => {
-                            unread = Some(body);
+                            is_unread = true;
                             answered
                         }
-                        () = pass_body(&open, slowest, &mut *body, writer, most) => answered.await,
+                        () = pass_body(&open, slowest, &mut body, writer, most) => answered.await,
                     },
                 }
             };
-            if let Err(cut) = answered {
-                let request = named(&asked, Some(&request));
-                match cut.fault {
-                    Fault::Client => tracing::info!(request, "the response ends early: {cut}"),
-                    Fault::Application | Fault::Server => {
-                        tracing::error!(request, "a response was cut short: {cut}");
-                        exchange.settle().await;
+            match answered {
+                Ok(Answered::Sent) => is_unread.then(|| request.shown()),
+                Ok(Answered::Switched(Switch { head, tunnel })) => {
+                    match exchange.switch(head, &service, &request) {
+                        Ok(line) => {
+                            let client = StreamClient { line, stream, input: body, open };
+                            return Some(Box::new(StreamTunnel { tunnel, client }));
+                        }
+                        Err(cut) => cut.log(&named(&asked, Some(&request))),
                     }
-                }
-                if cut.fault == Fault::Client {
                     open.note_given_up();
+                    None
                 }
-            } else if let Some(body) = unread {
-                drop(exchange);
-                drop_rest(&open, &*service, body, || request.shown()).await;
+                Err(cut) => {
+                    cut.log(&named(&asked, Some(&request)));
+                    match cut.fault {
+                        Fault::Client => open.note_given_up(),
+                        Fault::Application | Fault::Server => exchange.settle().await,
+                    }
+                    None
+                }
             }
         }
-        Err((end, request)) => {
+        Err((StreamEnd::Gone, request)) => {
             let request = request.as_ref();
-            let mut exchange = Exchange::new(&open, &*service, &asked, request, sender);
-            match end {
-                StreamEnd::Gone => open.note_given_up(),
-                StreamEnd::Refused { status, why } => {
-                    let client = request.map_or(&streams.origin.peer, |request| &request.peer);
-                    let line = named(&asked, request);
-                    tracing::info!(%client, request = &*line, %status, "request refused: {why}");
-                    // If the client has gone meanwhile, nothing is left to do.
-                    let _gone = service.refuse(status, &mut exchange).await;
-                    drop(exchange);
-                    drop_rest(&open, &*service, &mut body, || line.clone()).await;
-                }
-            }
+            // Writes the line in the access log.
+            drop(Exchange::new(&open, &*service, &asked, request, &mut stream));
+            open.note_given_up();
+            None
         }
+        Err((StreamEnd::Refused { status, why }, request)) => {
+            let request = request.as_ref();
+            let mut exchange = Exchange::new(&open, &*service, &asked, request, &mut stream);
+            let client = request.map_or(&streams.origin.peer, |request| &request.peer);
+            let line = named(&asked, request);
+            tracing::info!(%client, request = &*line, %status, "request refused: {why}");
+            // If the client has gone meanwhile, nothing is left to do.
+            let _gone = service.refuse(status, &mut exchange).await;
+            Some(line)
+        }
+    };
+    drop(stream);
+    if let Some(request) = unread {
+        drop_rest(&open, &*service, &mut body, || request.clone()).await;
     }
     // Tells the client that the rest is not needed, if there is one (RFC 9113 §8.1).
     drop(body);
+    None
 }
 
 /// Waits for the [turn](StreamGuard::take_turn) of a request.

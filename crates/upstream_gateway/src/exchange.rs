@@ -8,7 +8,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
+use bytes::BytesMut;
 use sendoff_message::request::{Body, Request};
 use sendoff_upstream::error::{Retry, UpstreamError, UpstreamErrorKind};
 use sendoff_upstream::hosts::AttemptGuard;
@@ -25,7 +26,8 @@ use super::protocol::RequestProtocol;
 use super::request::{GatewayMessage, GatewayRequest};
 use super::sender::RequestSender;
 use super::stream::Stream;
-use super::tunnel::TunnelEnd;
+use super::tunnel::GatewayTunnel;
+use super::tunnel_end::TunnelEnd;
 
 /// Timeouts for an application; `None`: unlimited.
 #[derive(Debug, Clone, Copy)]
@@ -77,7 +79,7 @@ impl Source {
 
 /// Counts the host as busy with the request until dropped.
 #[derive(Debug, Default)]
-pub struct BusyGuard {
+pub(super) struct BusyGuard {
     _permit: Option<HostPermit>,
     attempt: Option<AttemptGuard<Host>>,
 }
@@ -235,10 +237,10 @@ impl GatewayExchange {
         }
     }
 
-    /// After a switch of the protocol, returns the connection, the bytes received since, and the
-    /// value that counts the host as busy.
+    /// After a switch of the protocol, returns the tunnel to the application. `limit`: the longest
+    /// time without a byte.
     #[must_use]
-    pub fn into_tunnel(self) -> Option<(TunnelEnd, BytesMut, BusyGuard)> {
+    pub fn into_tunnel(self, limit: Duration) -> Option<GatewayTunnel> {
         let (end, received) = match self.driver.into_inner() {
             Driver::Own(io) => {
                 let (stream, received) = io.into_tunnel()?;
@@ -248,7 +250,7 @@ impl GatewayExchange {
                 (TunnelEnd::Http2(Box::new(stream.into_tunnel()?)), BytesMut::new())
             }
         };
-        Some((end, received, self.busy))
+        Some(GatewayTunnel::new(end, received, limit, self.busy))
     }
 
     fn deadline(&self) -> Option<Instant> {

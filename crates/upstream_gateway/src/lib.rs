@@ -22,6 +22,7 @@ mod request;
 mod sender;
 mod stream;
 mod tunnel;
+mod tunnel_end;
 mod websocket;
 
 pub use application::Gateway;
@@ -30,5 +31,5 @@ pub use exchange::{GatewayExchange, GatewayTimeLimits};
 pub use host::{Host as GatewayHost, Reuse as GatewayReuse};
 pub use protocol::{RequestProtocol, line_ends};
 pub use request::{GatewayMessage, GatewayRequest};
-pub use tunnel::TunnelEnd;
+pub use tunnel::GatewayTunnel;
 pub use websocket::{WebSocketKey, answer_to as websocket_answer};

@@ -37,7 +37,7 @@ pub(crate) fn give_back(buffer: BytesMut) {
 
 /// A connection to an application.
 #[derive(Debug)]
-pub enum Stream {
+pub(super) enum Stream {
     /// In the clear.
     Plain(Plain),
     /// With TLS, whose handshake is complete.
@@ -46,7 +46,7 @@ pub enum Stream {
 
 /// A socket.
 #[derive(Debug)]
-pub enum Plain {
+pub(super) enum Plain {
     /// A UNIX socket.
     Unix(ForeignSocket<UnixStream>),
     /// TCP.
@@ -150,13 +150,17 @@ impl Stream {
     }
 
     /// True if bytes may move between the connection and a pipe, because nothing encrypts them.
-    pub fn is_clear(&self) -> bool {
+    pub(super) fn is_clear(&self) -> bool {
         matches!(self, Self::Plain(_))
     }
 
     /// Moves received bytes into an empty pipe. Only for a connection that [is
     /// clear](Self::is_clear). Fails with `Unsupported` if only a read can tell what was received.
-    pub fn poll_fill(&self, cx: &mut Context<'_>, pipe: &mut Pipe) -> Poll<io::Result<usize>> {
+    pub(super) fn poll_fill(
+        &self,
+        cx: &mut Context<'_>,
+        pipe: &mut Pipe,
+    ) -> Poll<io::Result<usize>> {
         match self {
             Self::Plain(plain) => plain.poll_fill(cx, pipe),
             Self::Tls(_) => Poll::Ready(Err(io::ErrorKind::Unsupported.into())),
@@ -164,7 +168,11 @@ impl Stream {
     }
 
     /// Sends the bytes in a pipe. Only for a connection that [is clear](Self::is_clear).
-    pub fn poll_drain(&self, cx: &mut Context<'_>, pipe: &mut Pipe) -> Poll<io::Result<usize>> {
+    pub(super) fn poll_drain(
+        &self,
+        cx: &mut Context<'_>,
+        pipe: &mut Pipe,
+    ) -> Poll<io::Result<usize>> {
         match self {
             Self::Plain(plain) => plain.poll_drain(cx, pipe),
             Self::Tls(_) => Poll::Ready(Err(io::ErrorKind::Unsupported.into())),
@@ -173,7 +181,7 @@ impl Stream {
 
     /// Reads received bytes; 0 at the end of the application's stream. The buffer gets its room
     /// only when there are bytes.
-    pub fn poll_read(
+    pub(super) fn poll_read(
         &mut self,
         cx: &mut Context<'_>,
         buffer: &mut BytesMut,
@@ -194,7 +202,11 @@ impl Stream {
 
     /// Sends some of the bytes. With TLS they may be buffered until
     /// [`poll_flush`](Self::poll_flush).
-    pub fn poll_write(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+    pub(super) fn poll_write(
+        &mut self,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
         match self {
             Self::Plain(plain) => Pin::new(plain).poll_write(cx, bytes),
             Self::Tls(tls) => Pin::new(tls).poll_write(cx, bytes),
@@ -202,7 +214,7 @@ impl Stream {
     }
 
     /// Ready when no written bytes are buffered here.
-    pub fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+    pub(super) fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self {
             Self::Plain(_) => Poll::Ready(Ok(())),
             Self::Tls(tls) => Pin::new(tls).poll_flush(cx),
@@ -210,7 +222,7 @@ impl Stream {
     }
 
     /// Closes the sending direction.
-    pub fn poll_finish(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+    pub(super) fn poll_finish(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self {
             Self::Plain(plain) => Pin::new(plain).poll_shutdown(cx),
             Self::Tls(tls) => Pin::new(tls).poll_shutdown(cx),

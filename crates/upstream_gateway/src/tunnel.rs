@@ -1,83 +1,276 @@
-//! The application's end of a tunnel.
+//! A tunnel between two connections that carry another protocol, such as WebSocket: each end gets
+//! the bytes that the other end sends.
 
 use std::io;
-use std::task::{Context, Poll};
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
-use bytes::BytesMut;
+use bytes::{Buf, BytesMut};
+use sendoff_exchange::clients::RequestPermit;
+use sendoff_exchange::tunnel::{Tunnel, TunnelClient};
+use sendoff_message::Cut;
+use sendoff_report::at_work::AtWorkGuard;
 use sendoff_transport::pipe::Pipe;
-use sendoff_upstream_http2::Http2Tunnel;
+use tokio::time::{Instant, Sleep, sleep};
 
-use super::stream::Stream;
+use super::exchange::BusyGuard;
+use super::tunnel_end::TunnelEnd;
 
-/// Bytes of another protocol between the server and an application, after a change of the protocol.
-#[derive(Debug)]
-pub enum TunnelEnd {
-    /// A connection of its own.
-    Connection(Stream),
-    /// A stream of HTTP/2.
-    Http2(Box<Http2Tunnel>),
+/// A tunnel that carries bytes in both directions until both ends have finished, one of the
+/// connections is broken, or no byte has moved for too long.
+///
+/// Each direction holds the bytes of one read, and reads again once they have left. It holds no
+/// buffer between reads. If a read brings much and neither end is encrypted, the kernel moves the
+/// bytes through a pipe in place of reads and writes, which costs 0.75 times as much
+/// (`docs/measurements.md`, "Tunnels"). Small messages are copied: a pipe would save nothing and
+/// takes two descriptors.
+pub struct GatewayTunnel {
+    application: TunnelEnd,
+    up: Direction,
+    down: Direction,
+    silence: Silence,
+    /// Counts the host as busy.
+    _busy: BusyGuard,
+    /// The places of the request in limits of routes.
+    permits: Vec<RequestPermit>,
+    /// Keeps the request in `sendoff status`.
+    listed: Option<AtWorkGuard>,
 }
 
-impl TunnelEnd {
-    /// True if bytes may move between the connection and a pipe, because nothing encrypts or frames
-    /// them.
-    pub fn is_clear(&self) -> bool {
-        matches!(self, Self::Connection(stream) if stream.is_clear())
-    }
-
-    /// As [`Stream::poll_fill`].
-    pub fn poll_fill(&self, cx: &mut Context<'_>, pipe: &mut Pipe) -> Poll<io::Result<usize>> {
-        match self {
-            Self::Connection(stream) => stream.poll_fill(cx, pipe),
-            Self::Http2(_) => Poll::Ready(Err(io::ErrorKind::Unsupported.into())),
+impl GatewayTunnel {
+    /// A tunnel to an application. `received`: bytes that it has sent already; `limit`: the longest
+    /// time without a byte.
+    pub(super) fn new(
+        application: TunnelEnd,
+        received: BytesMut,
+        limit: Duration,
+        busy: BusyGuard,
+    ) -> Self {
+        // The buffer may be shared with the head of the response.
+        let held = BytesMut::from(&received[..]);
+        Self {
+            application,
+            up: Direction::default(),
+            // The head of the response leaves first.
+            down: Direction { held, must_flush: true, ..Direction::default() },
+            silence: Silence { limit, since: Instant::now(), timer: None },
+            _busy: busy,
+            permits: Vec::new(),
+            listed: None,
         }
     }
 
-    /// As [`Stream::poll_drain`].
-    pub fn poll_drain(&self, cx: &mut Context<'_>, pipe: &mut Pipe) -> Poll<io::Result<usize>> {
-        match self {
-            Self::Connection(stream) => stream.poll_drain(cx, pipe),
-            Self::Http2(_) => Poll::Ready(Err(io::ErrorKind::Unsupported.into())),
-        }
+    /// Keeps the places of the request in limits until the tunnel ends.
+    pub fn hold(&mut self, permits: Vec<RequestPermit>) {
+        self.permits.extend(permits);
     }
 
-    /// Reads received bytes; 0 at the end of the application's direction.
-    pub fn poll_read(
+    /// Keeps the request in `sendoff status` until the tunnel ends.
+    pub fn keep_listed(&mut self, listed: AtWorkGuard) {
+        self.listed = Some(listed);
+    }
+}
+
+impl Tunnel for GatewayTunnel {
+    fn poll(
         &mut self,
         cx: &mut Context<'_>,
-        buffer: &mut BytesMut,
-    ) -> Poll<io::Result<usize>> {
-        match self {
-            Self::Connection(stream) => stream.poll_read(cx, buffer),
-            Self::Http2(stream) => stream.poll_read(cx, buffer),
-        }
-    }
-
-    /// Sends some of the bytes. They may be buffered until [`poll_flush`](Self::poll_flush).
-    pub fn poll_write(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        match self {
-            Self::Connection(stream) => stream.poll_write(cx, bytes),
-            Self::Http2(stream) => stream.poll_write(cx, bytes),
-        }
-    }
-
-    /// Ready when no written bytes wait for another call.
-    pub fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match self {
-            Self::Connection(stream) => stream.poll_flush(cx),
-            // The task of the connection sends them.
-            Self::Http2(_) => Poll::Ready(Ok(())),
-        }
-    }
-
-    /// Ends the direction to the application.
-    pub fn poll_finish(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match self {
-            Self::Connection(stream) => stream.poll_finish(cx),
-            Self::Http2(stream) => {
-                stream.finish();
-                Poll::Ready(Ok(()))
+        client: &mut dyn TunnelClient,
+    ) -> Poll<Result<(), Cut>> {
+        loop {
+            let Self { application, up, down, silence, .. } = self;
+            let moved_up = up.poll(cx, &mut TunnelEnds { client, application, up: true });
+            let moved_down = down.poll(cx, &mut TunnelEnds { client, application, up: false });
+            match (moved_up, moved_down) {
+                // Closing both connections is the only way to tell the ends.
+                (Poll::Ready(Err(_)), _) | (_, Poll::Ready(Err(_))) => return Poll::Ready(Ok(())),
+                (Poll::Pending, Poll::Pending) => {
+                    return silence.poll(cx).map(|()| Err(Cut::idle_tunnel()));
+                }
+                _ if up.state == State::Ended && down.state == State::Ended => {
+                    return Poll::Ready(Ok(()));
+                }
+                _ => silence.since = Instant::now(),
             }
         }
+    }
+}
+
+/// The time without a byte. Bytes do not move the timer: it looks at the time of the last one.
+struct Silence {
+    limit: Duration,
+    since: Instant,
+    timer: Option<Pin<Box<Sleep>>>,
+}
+
+impl Silence {
+    /// Ready when no byte has moved for the limit.
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let Self { limit, since, timer } = self;
+        let timer = timer.get_or_insert_with(|| Box::pin(sleep(*limit)));
+        loop {
+            ready!(timer.as_mut().poll(cx));
+            match since.checked_add(*limit) {
+                Some(end) if end > Instant::now() => timer.as_mut().reset(end),
+                _ => return Poll::Ready(()),
+            }
+        }
+    }
+}
+
+/// ```text
+///  Open ── the source has ended ──▶ Ending ── all has left, and the end with it ──▶ Ended
+/// ```
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+enum State {
+    #[default]
+    Open,
+    Ending,
+    Ended,
+}
+
+/// Size in bytes of a direction's last read from which the direction uses a pipe; after smaller
+/// reads bytes are copied.
+const FLOW: usize = 16 * 1024;
+
+/// One direction.
+#[derive(Debug, Default)]
+struct Direction {
+    held: BytesMut,
+    /// Bytes in the kernel; never empty.
+    piped: Option<Pipe>,
+    /// The last read brought at least [`FLOW`] bytes.
+    flows: bool,
+    /// Bytes were written since the last flush; TLS may still buffer them.
+    must_flush: bool,
+    state: State,
+}
+
+impl Direction {
+    /// Moves bytes until an end must be waited for. Ready if something was moved.
+    fn poll(&mut self, cx: &mut Context<'_>, ends: &mut TunnelEnds<'_>) -> Poll<io::Result<()>> {
+        let mut moved = false;
+        loop {
+            match self.step(cx, ends) {
+                Poll::Ready(Ok(true)) => moved = true,
+                Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
+                Poll::Ready(Ok(false)) | Poll::Pending if moved => return Poll::Ready(Ok(())),
+                Poll::Ready(Ok(false)) | Poll::Pending => return Poll::Pending,
+            }
+        }
+    }
+
+    /// Does one step; false: there is nothing left to do.
+    fn step(&mut self, cx: &mut Context<'_>, ends: &mut TunnelEnds<'_>) -> Poll<io::Result<bool>> {
+        if !self.held.is_empty() {
+            let n = ready!(ends.poll_write(cx, &self.held))?;
+            self.held.advance(n);
+            self.must_flush = true;
+            if self.held.is_empty() {
+                self.held = BytesMut::new();
+            }
+            return Poll::Ready(Ok(true));
+        }
+        if let Some(pipe) = &mut self.piped {
+            ready!(ends.poll_drain(cx, pipe))?;
+            if pipe.is_empty() {
+                self.piped.take().into_iter().for_each(Pipe::give_back);
+            }
+            return Poll::Ready(Ok(true));
+        }
+        if self.must_flush {
+            ready!(ends.poll_flush(cx))?;
+            self.must_flush = false;
+        }
+        match self.state {
+            State::Ended => Poll::Ready(Ok(false)),
+            State::Ending => {
+                ready!(ends.poll_finish(cx))?;
+                self.state = State::Ended;
+                Poll::Ready(Ok(true))
+            }
+            State::Open => {
+                let came = ready!(self.poll_more(cx, ends))?;
+                self.flows = came >= FLOW;
+                if came == 0 {
+                    self.state = State::Ending;
+                }
+                Poll::Ready(Ok(true))
+            }
+        }
+    }
+
+    /// Reads bytes from the source; 0 at its end.
+    fn poll_more(
+        &mut self,
+        cx: &mut Context<'_>,
+        ends: &mut TunnelEnds<'_>,
+    ) -> Poll<io::Result<usize>> {
+        if self.flows
+            && ends.are_clear()
+            && let Some(mut pipe) = Pipe::take()
+        {
+            let filled = ends.poll_fill(cx, &mut pipe);
+            if pipe.is_empty() {
+                pipe.give_back();
+            } else {
+                self.piped = Some(pipe);
+            }
+            match filled {
+                Poll::Ready(Err(error)) if error.kind() == io::ErrorKind::Unsupported => {}
+                filled => return filled,
+            }
+        }
+        ends.poll_read(cx, &mut self.held)
+    }
+}
+
+/// Both ends, for one direction.
+struct TunnelEnds<'e> {
+    client: &'e mut dyn TunnelClient,
+    application: &'e mut TunnelEnd,
+    /// True: from the client to the application.
+    up: bool,
+}
+
+impl TunnelEnds<'_> {
+    fn are_clear(&self) -> bool {
+        self.client.is_clear() && self.application.is_clear()
+    }
+
+    fn poll_fill(&mut self, cx: &mut Context<'_>, pipe: &mut Pipe) -> Poll<io::Result<usize>> {
+        if self.up { self.client.poll_fill(cx, pipe) } else { self.application.poll_fill(cx, pipe) }
+    }
+
+    fn poll_drain(&mut self, cx: &mut Context<'_>, pipe: &mut Pipe) -> Poll<io::Result<usize>> {
+        if self.up {
+            self.application.poll_drain(cx, pipe)
+        } else {
+            self.client.poll_drain(cx, pipe)
+        }
+    }
+
+    fn poll_read(&mut self, cx: &mut Context<'_>, held: &mut BytesMut) -> Poll<io::Result<usize>> {
+        if self.up { self.client.poll_read(cx, held) } else { self.application.poll_read(cx, held) }
+    }
+
+    fn poll_write(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        match self.up {
+            true => self.application.poll_write(cx, bytes),
+            false => self.client.poll_write(cx, bytes),
+        }
+    }
+
+    fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if self.up { self.application.poll_flush(cx) } else { self.client.poll_flush(cx) }
+    }
+
+    fn poll_finish(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if self.up {
+            return self.application.poll_finish(cx);
+        }
+        self.client.finish();
+        Poll::Ready(Ok(()))
     }
 }

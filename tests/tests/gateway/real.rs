@@ -6,8 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 
 use sendoff_tests::{
-    Client, LIMIT, Progress, Request, Response, Server, Site, dies_with_us, pattern, processes,
-    tomcat, wait,
+    Client, LIMIT, Request, Response, Server, Site, dies_with_us, pattern, processes, tomcat, wait,
 };
 
 use crate::pass_on;
@@ -172,29 +171,6 @@ fn pythons_websockets_speak_through_it() {
     client.send(b"\x88\x82\0\0\0\0\x03\xe8");
     assert_eq!(client.read(4), b"\x88\x02\x03\xe8");
     assert!(client.is_closed());
-}
-
-#[test]
-#[ignore = "heavy: 2,000 WebSockets"]
-fn two_thousand_idle_websockets_cost_little() {
-    let site = Site::new();
-    let app = start_echo(&site);
-    let server = pass_on(&site, &app.url("http"), "");
-    echo(&mut websocket(&server));
-    let before = processes::private_memory(server.front());
-    let progress = Progress::new(2000, "WebSockets");
-    let mut all: Vec<_> = (0..2000)
-        .map(|_| {
-            progress.advance();
-            let mut client = websocket(&server);
-            echo(&mut client);
-            client
-        })
-        .collect();
-    let grown = processes::private_memory(server.front()).saturating_sub(before);
-    println!("{} bytes for each", grown / 2000);
-    assert!(grown < 2000 * 40 * 1024, "{grown} bytes for 2000 WebSockets");
-    all.iter_mut().for_each(echo);
 }
 
 /// Debian's Tomcat with its own connectors, beside each other.

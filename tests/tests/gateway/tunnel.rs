@@ -3,9 +3,8 @@
 use std::io::{Read, Write};
 use std::os::unix::fs::PermissionsExt;
 
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
-use sendoff_tests::{Authority, Http2, Http3, Request, Server, Site, pattern};
+use sendoff_tests::websocket::{self, answer_to};
+use sendoff_tests::{Authority, Http2, Http3, Request, Server, Site, pattern, wait};
 
 use crate::responder::Responder;
 use crate::{pass_on, serve};
@@ -106,7 +105,7 @@ fn large_flows_pass_in_both_directions_at_a_time() {
         assert!(back == expected, "{url}: {} bytes", back.len());
         drop(client);
         let is_over = || sendoff_tests::processes::descriptors(server.front()).len() <= before + 8;
-        assert!(sendoff_tests::wait::until(sendoff_tests::LIMIT, is_over));
+        assert!(wait::until(sendoff_tests::LIMIT, is_over));
     }
 }
 
@@ -142,20 +141,6 @@ pub(crate) fn websocket_echo() -> Responder {
         peer.say(rest)?;
         peer.half_close()
     })
-}
-
-/// RFC 6455 §1.3.
-fn answer_to(key: &str) -> String {
-    let mut command = std::process::Command::new("/usr/bin/openssl");
-    let mut child = command
-        .args(["dgst", "-sha1", "-binary"])
-        .stdin(std::process::Stdio::piped())
-        .stdout(std::process::Stdio::piped())
-        .spawn()
-        .unwrap();
-    let guid = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
-    child.stdin.take().unwrap().write_all(format!("{key}{guid}").as_bytes()).unwrap();
-    STANDARD.encode(child.wait_with_output().unwrap().stdout)
 }
 
 #[test]
@@ -268,4 +253,52 @@ fn a_silent_tunnel_ends_and_so_does_one_that_breaks() {
     }
     server.await_log("tunnel_timeout");
     assert_eq!(server.page("/a.txt"), "static");
+}
+
+/// A tunnel holds little of the request that has opened it: its line in the log, its entry in the
+/// status and its place in a limit.
+#[test]
+fn a_tunnel_is_logged_listed_and_counted_as_its_request() {
+    let app = websocket_echo();
+    let site = Site::new();
+    let log = site.outside("access.log");
+    let routes = format!(
+        "access_log = '{}'\naccess_log_format = '$request|$uri|$query_string|$host|$http_user_agent|$http_x_none|$status|$body_bytes_sent|$upstream'\n\
+         [[site.route]]\npath = '/'\nproxy = '{}'\nconcurrency = 1\n",
+        log.display(),
+        app.url()
+    );
+    let server = serve(&site, &routes);
+    let fields = |request: Request| request.header("User-Agent", "a browser").header("Cookie", "a");
+    let mut client = server.connect();
+    let request = fields(websocket::handshake("/?b=%20c"));
+    client.send([request.bytes(), b"sent early".to_vec()].concat());
+    assert_eq!(client.head().unwrap().status, 101);
+    assert_eq!(client.read(5), b"first");
+    let status = server.command(&["status"]).unwrap();
+    assert!(
+        status.contains("request      sending ") && status.contains("GET /?b=%20c"),
+        "{status}"
+    );
+    assert_eq!(server.get("/").status(), 429);
+    client.half_close();
+    assert_eq!(client.read(10), b"sent early");
+    assert!(client.is_closed());
+    let ended = |status: &String| !status.contains("GET /?b=%20c");
+    wait::for_some("the end", || server.command(&["status"]).ok().filter(ended));
+    let connect = fields(Request::new("CONNECT", "/?b=%20c"));
+    let got = server.http2().tunnel_of("websocket", &connect, b"sent".to_vec(), (0, Vec::new()));
+    assert_eq!(got.unwrap().body, b"firstsent");
+    let lines = wait::for_some("three lines", || {
+        let text = std::fs::read_to_string(&log).ok()?;
+        (text.lines().count() == 3).then_some(text)
+    });
+    let who = app.url();
+    let refused = lines.lines().next().unwrap();
+    let expected = format!(
+        "{refused}\n\
+         GET /?b=%20c HTTP/1.1|/|b=%20c|example.test|a browser|-|101|15|{who}\n\
+         CONNECT /?b=%20c HTTP/2.0|/|b=%20c|example.test|a browser|-|200|9|{who}\n"
+    );
+    assert_eq!(lines, expected);
 }

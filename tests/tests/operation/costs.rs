@@ -1,13 +1,13 @@
 //! The allocations and system calls of the front for one request on a kept connection. They are the
 //! same on every machine, and grow easily without anybody noticing.
 
-use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
-use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use sendoff_tests::{Request, Server, Site, dies_with_us};
+use sendoff_tests::{Request, Server, Site};
+
+use crate::allocations::{Allocations, compile};
 
 const CONFIG: &str = "listen = '127.0.0.1:0'\nthreads = 1\npage_cache_folder = 'pages'\n\
     [[pool]]\nworkers = 2\n\
@@ -31,30 +31,18 @@ struct Cost {
 /// A server whose front counts its allocations.
 struct Counted {
     server: Server,
-    allocations: File,
+    allocations: Allocations,
     steps: PathBuf,
 }
 
 impl Counted {
     fn start(site: &Site) -> Self {
+        let steps = site.outside("steps");
         let folder = Path::new(env!("CARGO_MANIFEST_DIR"));
-        let (library, steps) = (site.outside("allocations.so"), site.outside("steps"));
-        compile(&folder.join("helpers/allocations.c"), &library, &["-shared", "-fPIC"]);
         compile(&folder.join("../tools/steps.c"), &steps, &[]);
-        let path = site.write_at(site.outside("allocations"), 0_i64.to_ne_bytes());
-        let allocations = File::options().read(true).write(true).open(&path).unwrap();
         let config = site.write_at(site.outside("sendoff.toml"), CONFIG);
-        let mut command = dies_with_us(Path::new("env"), "KILL");
-        command.arg(format!("LD_PRELOAD={}", library.display()));
-        command.arg(format!("ALLOCATIONS_FILE={}", path.display()));
-        let server = Server::try_run_by(command, &config, site.root(), 2).unwrap();
+        let (server, allocations) = Allocations::of_server(site, &config, 2);
         Self { server, allocations, steps }
-    }
-
-    fn allocations(&self) -> u64 {
-        let mut count = [0; 8];
-        self.allocations.read_exact_at(&mut count, 0).unwrap();
-        u64::from_ne_bytes(count)
     }
 
     /// The cost of a request for `target`, to the nearest whole number.
@@ -67,9 +55,9 @@ impl Counted {
         };
         ask(REQUESTS);
         let rounds = (0..ROUNDS).map(|_| {
-            let before = self.allocations();
+            let before = self.allocations.made();
             ask(REQUESTS);
-            let allocations = self.allocations() - before;
+            let allocations = self.allocations.made() - before;
             (allocations, self.calls(|| ask(REQUESTS)))
         });
         let (allocations, calls): (Vec<_>, Vec<_>) = rounds.unzip();
@@ -99,12 +87,6 @@ impl Counted {
         let total = counts.lines().find_map(|line| line.strip_prefix("total 0 "));
         total.unwrap().parse().unwrap()
     }
-}
-
-fn compile(source: &Path, output: &Path, options: &[&str]) {
-    let mut compiler = Command::new("cc");
-    compiler.args(options).args(["-O1", "-o"]).arg(output).arg(source);
-    assert!(compiler.status().unwrap().success());
 }
 
 /// Each limit is the cost when it was written down, and one more.

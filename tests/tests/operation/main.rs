@@ -1,6 +1,7 @@
 //! The server under an operator: commands, configuration, signals, reload, upgrade, limits, faults.
 #![allow(clippy::unwrap_used, reason = "the panic is the failure report")]
 
+mod allocations;
 mod changes_under_load;
 mod chaos;
 mod clock_jumps;
@@ -11,6 +12,7 @@ mod costs;
 mod descriptors;
 mod failures;
 mod front;
+mod idle;
 mod lifecycle;
 mod limits;
 mod messages;

@@ -128,7 +128,7 @@ pub(crate) async fn respond(
             let limit = context.effects.settings.tunnel_timeout.unwrap_or(TUNNEL_TIMEOUT);
             // Says nothing about the size of pages.
             let head = SwitchedHead { head, cookie: None };
-            return proxy::switch(*exchange, head, limit, sink).await;
+            return proxy::switch(*exchange, head, limit);
         }
         // Only a request that offers a connection gets this answer, and follows it.
         ResponseStart::Tunnel => return Ok(Outcome::refused(StatusCode::BAD_GATEWAY, [])),

@@ -76,7 +76,7 @@ pub(super) async fn refuse(
     match handle(&context, answer, &mut with_status).await? {
         Outcome::Sent => Ok(()),
         // The page itself fails.
-        Outcome::Refused(_) => error::respond(sink, status, fields).await,
+        Outcome::Switched(_) | Outcome::Refused(_) => error::respond(sink, status, fields).await,
     }
 }
 

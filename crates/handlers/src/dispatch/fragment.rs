@@ -47,10 +47,11 @@ impl Services {
     ) -> Result<(), Cut> {
         let context = planned.context(self, request, nesting);
         let sink = &mut filters::site_rules(&context, sink);
-        match context.site.speaks_lscache() {
+        let answered = match context.site.speaks_lscache() {
             true => answer_or_refuse(&context, &planned.0, &mut lscache::strip(sink)).await,
             false => answer_or_refuse(&context, &planned.0, sink).await,
-        }
+        };
+        answered.map(drop)
     }
 }
 

@@ -22,14 +22,15 @@ use http::StatusCode;
 use rustls::ServerConfig;
 use sendoff_compress::{Compressed, Policy, Producer};
 use sendoff_config::{FrontConfig, Party, TrustedProxies};
-use sendoff_exchange::service::Service;
+use sendoff_exchange::service::{Answered, Service};
 use sendoff_exchange::sink::Sink;
+use sendoff_exchange::tunnel::Switch;
 use sendoff_lua_host::ScriptAnswer;
 use sendoff_message::Cut;
 use sendoff_message::request::{Request, RouteId};
 use sendoff_report::at_work::Phase;
 use sendoff_report::limits::Limit;
-use sendoff_report::log_line::LogLine;
+use sendoff_report::log_line::{LogLine, Notes};
 use sendoff_site::Site;
 use sendoff_site::effects::Answer;
 use sendoff_site::router::PathTarget;
@@ -37,7 +38,7 @@ use sendoff_tls::{SiteTls, quic_config};
 
 pub(crate) use self::fragment::{PlannedFragment, change_fragment};
 use self::plan::{Answerer, LimitEffect, Plan, SitePlan};
-use crate::application::proxy;
+use crate::application::proxy::{self, Switched};
 use crate::cached;
 use crate::context::{Context, Nesting};
 use crate::error::{self, Outcome};
@@ -102,45 +103,48 @@ impl Service for Services {
         self.plan_request(request).await
     }
 
-    async fn answer(&self, plan: Plan, request: &Request, sink: &mut dyn Sink) -> Result<(), Cut> {
-        if let Some(listed) = &plan.listed {
+    async fn answer(
+        &self,
+        plan: Plan,
+        request: &Request,
+        sink: &mut dyn Sink,
+    ) -> Result<Answered, Cut> {
+        let Plan { who, explained, listed, .. } = plan;
+        if let Some(listed) = &listed {
             listed.task().note_phase(Phase::Waiting);
             sink.client().notes().task = Some(Rc::clone(listed.task()));
         }
-        let planned = match &plan.who {
-            Answerer::Site(planned) => match planned.answer {
-                Answer::Lua(ScriptAnswer::AfterBody) => {
-                    let explained = plan.explained;
-                    return Box::pin(self.answer_after_body(planned, explained, request, sink))
-                        .await;
-                }
-                _ => planned,
-            },
-            Answerer::Server => {
-                let sink = &mut filters::common(self, sink);
-                return error::respond_empty(sink, StatusCode::NO_CONTENT, ALLOW).await;
-            }
-            Answerer::Trace => {
-                let sink = &mut filters::common(self, sink);
-                return error::respond(sink, StatusCode::METHOD_NOT_ALLOWED, [ALLOW]).await;
-            }
-            Answerer::Challenge(answer) => {
-                let sink = &mut filters::common(self, sink);
-                let kind = Bytes::from_static(b"application/octet-stream");
-                return respond::respond(StatusCode::OK, &kind, answer, sink).await;
-            }
-            Answerer::Broken(why) => {
-                let request = request.shown();
-                tracing::error!(request, "answered with 500: the site cannot be opened: {why}");
-                let sink = &mut filters::common(self, sink);
-                return error::respond(sink, StatusCode::INTERNAL_SERVER_ERROR, []).await;
+        let planned = match who {
+            Answerer::Site(planned) => planned,
+            who => {
+                Box::pin(self.answer_itself(who, request, sink)).await?;
+                return Ok(Answered::Sent);
             }
         };
-        self.answer_for(planned, plan.explained, 0, request, sink).await
+        let switched = match planned.answer {
+            Answer::Lua(ScriptAnswer::AfterBody) => {
+                Box::pin(self.answer_after_body(&planned, explained, request, sink)).await?
+            }
+            _ => self.answer_for(&planned, explained, 0, request, sink).await?,
+        };
+        let Some(mut switched) = switched else { return Ok(Answered::Sent) };
+        switched.tunnel.hold(planned.uses.under_way);
+        if let Some(mut listed) = listed {
+            listed.detach();
+            switched.tunnel.keep_listed(listed);
+            sink.client().notes().task = None;
+        }
+        let Switched { head, tunnel } = *switched;
+        Ok(Answered::Switched(Switch { head, tunnel: Box::new(tunnel) }))
     }
 
     async fn refuse(&self, status: StatusCode, sink: &mut dyn Sink) -> Result<(), Cut> {
         error::respond(&mut filters::common(self, sink), status, []).await
+    }
+
+    fn for_log(&self, request: &Request, notes: &Notes) -> Request {
+        let format = self.logs.of(&self.config, notes.site).map(|(_, format)| format);
+        request.for_log(|name| format.is_some_and(|format| format.shows_field(name.as_str())))
     }
 
     fn log(&self, line: &LogLine<'_>) {
@@ -157,6 +161,31 @@ impl Service for Services {
 }
 
 impl Services {
+    /// Answers a request that no site answers.
+    async fn answer_itself(
+        &self,
+        who: Answerer,
+        request: &Request,
+        sink: &mut dyn Sink,
+    ) -> Result<(), Cut> {
+        let sink = &mut filters::common(self, sink);
+        match who {
+            Answerer::Site(_) | Answerer::Server => {
+                error::respond_empty(sink, StatusCode::NO_CONTENT, ALLOW).await
+            }
+            Answerer::Trace => error::respond(sink, StatusCode::METHOD_NOT_ALLOWED, [ALLOW]).await,
+            Answerer::Challenge(answer) => {
+                let kind = Bytes::from_static(b"application/octet-stream");
+                respond::respond(StatusCode::OK, &kind, &answer, sink).await
+            }
+            Answerer::Broken(why) => {
+                let request = request.shown();
+                tracing::error!(request, "answered with 500: the site cannot be opened: {why}");
+                error::respond(sink, StatusCode::INTERNAL_SERVER_ERROR, []).await
+            }
+        }
+    }
+
     /// Plans again, now that a script can see the body that it has asked for, and answers.
     /// `first` is the plan without the body.
     async fn answer_after_body(
@@ -165,7 +194,7 @@ impl Services {
         explained: bool,
         request: &Request,
         sink: &mut dyn Sink,
-    ) -> Result<(), Cut> {
+    ) -> Result<Option<Box<Switched>>, Cut> {
         let mut request = request.clone();
         request.has_body = !request.body.is_empty();
         // Starts from the path as sent, because scripts and routes would change a changed path once
@@ -182,7 +211,11 @@ impl Services {
                 SitePlan::new(Rc::clone(&first.site), answer, effects, user)
             }
         };
-        self.answer_for(&planned, explained, 0, &request, sink).await
+        let mut switched = self.answer_for(&planned, explained, 0, &request, sink).await?;
+        if let Some(switched) = &mut switched {
+            switched.tunnel.hold(planned.uses.under_way);
+        }
+        Ok(switched)
     }
 
     /// Answers a subrequest of a script; `depth` is the number of subrequests around the request.
@@ -195,9 +228,11 @@ impl Services {
     ) -> Result<(), Cut> {
         let planned =
             self.plan_for(Rc::clone(site), request, depth, false, LimitEffect::Ignored).await;
-        self.answer_for(&planned, false, depth, request, sink).await
+        self.answer_for(&planned, false, depth, request, sink).await.map(drop)
     }
 
+    /// Answers a request as planned. Returns the change of protocol, if the application has agreed
+    /// to one.
     async fn answer_for(
         &self,
         planned: &SitePlan,
@@ -205,7 +240,7 @@ impl Services {
         depth: u8,
         request: &Request,
         sink: &mut dyn Sink,
-    ) -> Result<(), Cut> {
+    ) -> Result<Option<Box<Switched>>, Cut> {
         let SitePlan { site, answer, effects, if_none_match, user, .. } = planned;
         let of = effects.settings.compress.unwrap_or(site.compression.of);
         let producer = match answer {
@@ -241,7 +276,8 @@ impl Services {
         };
         let sink = &mut filters::site_rules(&context, sink);
         if explained {
-            return Box::pin(explain::answer(&context, planned, policy(), sink)).await;
+            Box::pin(explain::answer(&context, planned, policy(), sink)).await?;
+            return Ok(None);
         }
         let rate = effects.settings.limit_rate.and_then(NonZeroU64::new);
         let mut paced;
@@ -264,22 +300,27 @@ impl Services {
     }
 }
 
-/// Answers with a handler's response, or with an error page if the handler refuses.
+/// Answers with a handler's response, or with an error page if the handler refuses. Returns the
+/// change of protocol, if the application has agreed to one.
 async fn answer_or_refuse(
     context: &Context<'_>,
     planned: &SitePlan,
     sink: &mut dyn Sink,
-) -> Result<(), Cut> {
+) -> Result<Option<Box<Switched>>, Cut> {
     let denial = planned.denial.take();
     let outcome = match denial {
         Some(denial) => Box::pin(denial.pass_on(context, sink)).await?,
         None => handle(context, &planned.answer, sink).await?,
     };
     match outcome {
-        Outcome::Sent => Ok(()),
+        Outcome::Sent => Ok(None),
+        Outcome::Switched(switched) => Ok(Some(switched)),
         // On the heap, because few requests come here, and this future would be the largest part of
         // every task.
-        Outcome::Refused(refused) => Box::pin(error_page::refuse(context, refused, sink)).await,
+        Outcome::Refused(refused) => {
+            Box::pin(error_page::refuse(context, refused, sink)).await?;
+            Ok(None)
+        }
     }
 }
 

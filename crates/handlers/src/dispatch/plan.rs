@@ -92,7 +92,7 @@ pub(super) struct LimitUses {
     /// The routes whose limits have counted the request.
     pub(super) counted: Vec<RouteId>,
     /// Its places in `concurrency` limits.
-    _under_way: Vec<RequestPermit>,
+    pub(super) under_way: Vec<RequestPermit>,
 }
 
 impl SitePlan {
@@ -111,7 +111,7 @@ impl SitePlan {
     /// if it exceeds one.
     fn count(&mut self, services: &Services, request: &Request) {
         let Effects { rates, concurrency, .. } = &*self.effects;
-        let LimitUses { counted, _under_way: under_way } = &mut self.uses;
+        let LimitUses { counted, under_way } = &mut self.uses;
         let client = LimitKey::Client(Client::of(&request.peer));
         let rates: Vec<_> = (rates.iter().filter(|limit| !counted.contains(&limit.route)))
             .map(|limit| (limit.route, limit.by.unwrap_or(client), limit.most))

@@ -20,7 +20,7 @@ use std::rc::Rc;
 
 use bytes::Bytes;
 use http::header::{self, HeaderName};
-use http::{HeaderMap, Method, Version};
+use http::{HeaderMap, HeaderValue, Method, Version};
 
 use sendoff_http1::Trailers;
 use sendoff_http1::client::claim;
@@ -154,6 +154,31 @@ impl Request {
     #[must_use]
     pub fn without_body(&self) -> Self {
         Self { body: Body::default(), has_body: false, trailers: None, ..self.clone() }
+    }
+
+    /// The request for the access log: without its body, with the fields that `is_logged` names, and
+    /// in memory of its own, so that a request that lasts for hours does not keep the buffer in
+    /// which it was received.
+    #[must_use]
+    pub fn for_log(&self, is_logged: impl Fn(&HeaderName) -> bool) -> Self {
+        let own = |bytes: &Bytes| Bytes::copy_from_slice(bytes);
+        let logged = || self.headers.iter().filter(|(name, _)| is_logged(name));
+        let mut headers = HeaderMap::with_capacity(logged().count());
+        for (name, value) in logged() {
+            // The value was a valid one.
+            if let Ok(value) = HeaderValue::from_bytes(value.as_bytes()) {
+                headers.append(name, value);
+            }
+        }
+        Self {
+            target: own(&self.target),
+            uri: own(&self.uri),
+            query: self.query.as_ref().map(own),
+            host: self.host.as_ref().map(own),
+            headers,
+            ruled: Vec::new(),
+            ..self.without_body()
+        }
     }
 
     /// Restarts the processing of the request: path and query are derived from `uri` again, without

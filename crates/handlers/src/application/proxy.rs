@@ -1,8 +1,6 @@
 //! Applications that speak HTTP, SCGI, uwsgi or AJP: sends a request to one, and its response to
 //! the client (`docs/gateway.md`).
 
-mod tunnel;
-
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,6 +16,7 @@ use sendoff_upstream::error::{Retry, UpstreamError, UpstreamErrorKind};
 use sendoff_upstream::hosts::{AttemptGuard, Tried};
 use sendoff_upstream_gateway::{
     Gateway, GatewayExchange, GatewayHost, GatewayMessage, GatewayReuse, GatewayTimeLimits,
+    GatewayTunnel,
 };
 
 use crate::application::beginning::{self, NoAnswer, ResponseStart};
@@ -219,7 +218,7 @@ async fn pass_on(
             let cookie = exchange.attempt().and_then(AttemptGuard::new_cookie);
             let cookie = cookie.map(|cookie| bound::set_cookie(&cookie, call.context.request));
             let limit = gateway.proxy().timeouts.tunnel;
-            switch(*exchange, SwitchedHead { head, cookie }, limit, sink).await
+            switch(*exchange, SwitchedHead { head, cookie }, limit)
         }
         // Only workers are lent the client's socket, or sent a connection.
         (ResponseStart::Sent(_) | ResponseStart::Tunnel | ResponseStart::Switch(_), _) => {
@@ -233,28 +232,30 @@ pub(crate) fn may_switch(request: &Request, sink: &mut dyn Sink) -> bool {
     request.version >= Version::HTTP_11
         && request.method == Method::GET
         && request.body.is_empty()
-        && sink.client().tunnel().is_some()
+        && sink.client().may_switch()
 }
 
-/// Tells the client that the protocol has changed, and carries the bytes of both ends. `limit`: the
-/// longest time without a byte.
+/// The change of the client's connection to the application's protocol. `limit`: the longest time
+/// without a byte.
 ///
 /// # Errors
-/// The client has gone, or nothing has come from either end for too long.
-pub(crate) async fn switch(
+/// The application's connection has ended.
+pub(crate) fn switch(
     exchange: GatewayExchange,
     head: SwitchedHead,
     limit: Duration,
-    sink: &mut dyn Sink,
 ) -> Result<Outcome, Cut> {
-    let Some((stream, received, _busy)) = exchange.into_tunnel() else {
+    let Some(tunnel) = exchange.into_tunnel(limit) else {
         return Err(Cut::application("a connection that has ended changed its protocol"));
     };
-    let Some(client) = sink.client().tunnel() else {
-        return Ok(Outcome::refused(StatusCode::BAD_GATEWAY, []));
-    };
-    client.begin(head.for_client())?;
-    tunnel::carry(client, stream, received, limit).await.map(|()| Outcome::Sent)
+    Ok(Outcome::Switched(Box::new(Switched { head: head.for_client(), tunnel })))
+}
+
+/// A change of protocol, to which the application has agreed.
+pub(crate) struct Switched {
+    /// The head for the client.
+    pub(crate) head: ResponseHead,
+    pub(crate) tunnel: GatewayTunnel,
 }
 
 /// The head of a response that changes the protocol.
