@@ -85,7 +85,7 @@ fn idle_connections_hold_little_memory() {
 }
 
 /// Prints the resident memory of the front for each connection. `SENDOFF_CONNECTIONS` sets their
-/// number, `SENDOFF_KIND` one kind. The front and the test need two descriptors for each WebSocket
+/// number, `SENDOFF_KIND` one kind. The front needs two descriptors for each WebSocket, the test four
 /// (`ulimit -n`).
 #[test]
 #[ignore = "heavy: 2,000 connections of each kind"]
@@ -99,25 +99,17 @@ fn the_memory_of_idle_connections() {
         let server = server.unwrap_or_else(|failed| panic!("{failed:#?}"));
         let front = || processes::private_memory(server.front());
         let _first: Vec<_> = (0..FIRST).map(|_| open(&server)).collect();
-        let before = (front(), kernel_pages());
+        let before = front();
         let progress = Progress::new(count, name);
         let open = |_| {
             progress.advance();
             open(&server)
         };
         let _idle: Vec<_> = (0..count).map(open).collect();
-        let each = front().saturating_sub(before.0) / count;
-        let pages = kernel_pages().saturating_sub(before.1);
-        println!("{name}: {each} bytes for each, and {pages} pages of the kernel for all sockets");
+        let each = front().saturating_sub(before) / count;
+        println!("{name}: {each} bytes for each");
         assert!(each <= *most, "{name}: {each} bytes for each, the limit is {most}");
     }
-}
-
-/// Pages that hold what TCP sockets of this network namespace have sent and received.
-fn kernel_pages() -> u64 {
-    let text = std::fs::read_to_string("/proc/net/sockstat").unwrap();
-    let line = text.lines().find(|line| line.starts_with("TCP:")).unwrap();
-    line.split(' ').next_back().unwrap().parse().unwrap()
 }
 
 /// A site with static files, and with WebSockets of the application at `/socket`.

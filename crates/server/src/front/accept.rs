@@ -19,7 +19,7 @@ use sendoff_transport::descriptors;
 use sendoff_transport::descriptors::Level;
 use sendoff_transport::handshake;
 use sendoff_transport::handshake::{Hello, Secured};
-use sendoff_transport::{HandshakeFailure, Tcp, Transport, settle};
+use sendoff_transport::{HandshakeFailure, KernelTls, Tcp, Transport, settle};
 use tokio::time::timeout;
 
 use super::budget::LEAST;
@@ -219,20 +219,32 @@ async fn serve<T: Transport + 'static, S: Service + 'static>(
 
 async fn serve_tls<S: Service + 'static>(mut tcp: Tcp, mut start: AcceptedConnection<S>) {
     let Some(early) = start.begin(&mut tcp).await else { return };
-    // Boxed, because an open connection should not keep room for its handshake.
+    // Boxed, because a connection whose proxy has sent no header yet should not keep room for its
+    // handshake. Then it becomes a task of another type, for the same reason as in `start`.
     match Box::pin(start.shake_hands(tcp, early)).await {
         None => {}
-        Some(Secured::Server(tls)) => drop(start.speak_tls(tls.is_http2(), tls).await),
-        Some(Secured::Kernel(tls)) => {
-            let (ktls, lifecycle) = (tls.ktls(), Rc::clone(&start.counted.lifecycle));
-            let _by_kernel = KernelTlsGuard::new(&lifecycle);
-            let limit = start.services.get().limits().timeouts.send;
-            let _counted = start.speak_tls(tls.is_http2(), tls).await;
-            tokio::select! {
-                () = settle(&ktls, limit) => {}
-                () = lifecycle.reached(Stage::Cutting) => {}
-            }
+        Some(Secured::Server(tls)) if tls.is_http2() => {
+            drop(tokio::task::spawn_local(start.speak_http2(tls)));
         }
+        Some(Secured::Server(tls)) => {
+            drop(tokio::task::spawn_local(start.speak(tls, BytesMut::new())));
+        }
+        Some(Secured::Kernel(tls)) => drop(tokio::task::spawn_local(serve_kernel_tls(tls, start))),
+    }
+}
+
+async fn serve_kernel_tls<S: Service + 'static>(tls: KernelTls, start: AcceptedConnection<S>) {
+    let (ktls, lifecycle) = (tls.ktls(), Rc::clone(&start.counted.lifecycle));
+    let _by_kernel = KernelTlsGuard::new(&lifecycle);
+    let limit = start.services.get().limits().timeouts.send;
+    let _counted = if tls.is_http2() {
+        start.speak_http2(tls).await
+    } else {
+        start.speak(tls, BytesMut::new()).await
+    };
+    tokio::select! {
+        () = settle(&ktls, limit) => {}
+        () = lifecycle.reached(Stage::Cutting) => {}
     }
 }
 
@@ -263,14 +275,8 @@ impl<S: Service + 'static> AcceptedConnection<S> {
         }
     }
 
-    async fn speak_tls<T: Transport + 'static>(
-        self,
-        is_http2: bool,
-        transport: T,
-    ) -> ConnectionGuard {
-        if !is_http2 {
-            return self.speak(transport, BytesMut::new()).await;
-        }
+    /// The same, for a client that has chosen HTTP/2 in its handshake.
+    async fn speak_http2<T: Transport + 'static>(self, transport: T) -> ConnectionGuard {
         let Self { origin, services, mut counted, .. } = self;
         // From here on the streams count their own responses.
         counted.starting = None;
