@@ -33,33 +33,29 @@ pub trait Tunnel {
     ///
     /// # Errors
     /// No byte has moved for too long.
-    fn poll(
-        &mut self,
-        cx: &mut Context<'_>,
-        client: &mut dyn TunnelClient,
-    ) -> Poll<Result<(), Cut>>;
+    fn poll(&mut self, cx: &mut Context<'_>, client: &mut dyn TunnelEnd) -> Poll<Result<(), Cut>>;
 }
 
-/// The client's end of a tunnel.
-pub trait TunnelClient {
-    /// Reads bytes from the client; 0 at the end of its stream. `buffer` gets its room only when
+/// One end of a tunnel: the connection of the client or of the application.
+pub trait TunnelEnd {
+    /// Reads received bytes; 0 at the end of the peer's direction. `buffer` gets its room only when
     /// there are bytes.
     fn poll_read(&mut self, cx: &mut Context<'_>, buffer: &mut BytesMut)
     -> Poll<io::Result<usize>>;
 
-    /// Sends some of the bytes, after the head. They may be buffered until
-    /// [`poll_flush`](Self::poll_flush).
+    /// Sends some of the bytes; to a client after the head of the response. They may be buffered
+    /// until [`poll_flush`](Self::poll_flush).
     fn poll_write(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>>;
 
-    /// True if bytes may move between the connection and a pipe, because nothing encrypts them and
-    /// none are buffered.
+    /// True if bytes may move between the connection and a pipe, because nothing encrypts or frames
+    /// them and none are buffered.
     fn is_clear(&self) -> bool;
 
     /// Moves received bytes into an empty pipe. Only for a connection that [is
     /// clear](Self::is_clear). Fails with `Unsupported` if only a read can tell what was received.
     fn poll_fill(&mut self, cx: &mut Context<'_>, pipe: &mut Pipe) -> Poll<io::Result<usize>>;
 
-    /// Sends the bytes in a pipe, after the head. Only for a connection that [is
+    /// Sends the bytes in a pipe, as [`poll_write`](Self::poll_write) does. Only for a connection that [is
     /// clear](Self::is_clear).
     fn poll_drain(&mut self, cx: &mut Context<'_>, pipe: &mut Pipe) -> Poll<io::Result<usize>>;
 
@@ -67,7 +63,7 @@ pub trait TunnelClient {
     fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>>;
 
     /// Closes the sending direction.
-    fn finish(&mut self);
+    fn poll_finish(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>>;
 }
 
 /// The line in the access log about a tunnel, from its begin on. Dropping it writes the line.

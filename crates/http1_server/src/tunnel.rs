@@ -7,7 +7,7 @@ use std::task::{Context, Poll, ready};
 use bytes::BytesMut;
 use sendoff_delivery::{Progress, SendQueue};
 use sendoff_exchange::service::Service;
-use sendoff_exchange::tunnel::{Tunnel, TunnelClient, TunnelLine};
+use sendoff_exchange::tunnel::{Tunnel, TunnelEnd, TunnelLine};
 use sendoff_transport::Transport;
 use sendoff_transport::pipe::Pipe;
 
@@ -69,7 +69,7 @@ impl<T: Transport> ConnectionClient<'_, T> {
     }
 }
 
-impl<T: Transport> TunnelClient for ConnectionClient<'_, T> {
+impl<T: Transport> TunnelEnd for ConnectionClient<'_, T> {
     fn poll_read(
         &mut self,
         cx: &mut Context<'_>,
@@ -139,7 +139,8 @@ impl<T: Transport> TunnelClient for ConnectionClient<'_, T> {
         }
     }
 
-    fn finish(&mut self) {
+    fn poll_finish(&mut self, _: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.transport.finish();
+        Poll::Ready(Ok(()))
     }
 }

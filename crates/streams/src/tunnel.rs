@@ -9,7 +9,7 @@ use bytes::{Bytes, BytesMut};
 use sendoff_delivery::SendQueue;
 use sendoff_delivery::segment::Segment;
 use sendoff_exchange::service::Service;
-use sendoff_exchange::tunnel::{Tunnel, TunnelClient, TunnelLine};
+use sendoff_exchange::tunnel::{Tunnel, TunnelEnd, TunnelLine};
 use sendoff_transport::pipe::Pipe;
 
 use crate::STREAM_BUFFER;
@@ -61,7 +61,7 @@ impl<S: Service, B: RequestBody, R: ResponseSender> StreamClient<S, B, R> {
     }
 }
 
-impl<S: Service, B: RequestBody, R: ResponseSender> TunnelClient for StreamClient<S, B, R> {
+impl<S: Service, B: RequestBody, R: ResponseSender> TunnelEnd for StreamClient<S, B, R> {
     fn poll_read(
         &mut self,
         cx: &mut Context<'_>,
@@ -116,11 +116,12 @@ impl<S: Service, B: RequestBody, R: ResponseSender> TunnelClient for StreamClien
         client.poll_flush(cx).map_err(|_gone| has_gone())
     }
 
-    fn finish(&mut self) {
+    fn poll_finish(&mut self, _: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.stream.end();
         if let Ok(nothing) = SendQueue::default().take(0) {
             let _gone = self.stream.give(nothing, true);
         }
+        Poll::Ready(Ok(()))
     }
 }
 

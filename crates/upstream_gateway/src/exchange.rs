@@ -8,8 +8,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use bytes::Bytes;
-use bytes::BytesMut;
+use bytes::{Bytes, BytesMut};
 use sendoff_message::request::{Body, Request};
 use sendoff_upstream::error::{Retry, UpstreamError, UpstreamErrorKind};
 use sendoff_upstream::hosts::AttemptGuard;
@@ -18,6 +17,7 @@ use sendoff_upstream_http2::Http2Stream;
 use tokio::time::{Instant, timeout_at};
 
 use super::application::Gateway;
+use super::application_end::ApplicationEnd;
 use super::exchange_io::ExchangeIo;
 use super::host::{Host, Reuse};
 use super::host_limit::HostPermit;
@@ -27,7 +27,6 @@ use super::request::{GatewayMessage, GatewayRequest};
 use super::sender::RequestSender;
 use super::stream::Stream;
 use super::tunnel::GatewayTunnel;
-use super::tunnel_end::TunnelEnd;
 
 /// Timeouts for an application; `None`: unlimited.
 #[derive(Debug, Clone, Copy)]
@@ -244,10 +243,10 @@ impl GatewayExchange {
         let (end, received) = match self.driver.into_inner() {
             Driver::Own(io) => {
                 let (stream, received) = io.into_tunnel()?;
-                (TunnelEnd::Connection(stream), received)
+                (ApplicationEnd::Connection(stream), received)
             }
             Driver::Stream(stream) => {
-                (TunnelEnd::Http2(Box::new(stream.into_tunnel()?)), BytesMut::new())
+                (ApplicationEnd::Http2(Box::new(stream.into_tunnel()?)), BytesMut::new())
             }
         };
         Some(GatewayTunnel::new(end, received, limit, self.busy))

@@ -10,6 +10,7 @@
 #![forbid(unsafe_code)]
 
 mod application;
+mod application_end;
 mod check;
 mod exchange;
 mod exchange_io;
@@ -22,7 +23,6 @@ mod request;
 mod sender;
 mod stream;
 mod tunnel;
-mod tunnel_end;
 mod websocket;
 
 pub use application::Gateway;

@@ -8,14 +8,14 @@ use std::time::Duration;
 
 use bytes::{Buf, BytesMut};
 use sendoff_exchange::clients::RequestPermit;
-use sendoff_exchange::tunnel::{Tunnel, TunnelClient};
+use sendoff_exchange::tunnel::{Tunnel, TunnelEnd};
 use sendoff_message::Cut;
 use sendoff_report::at_work::AtWorkGuard;
 use sendoff_transport::pipe::Pipe;
 use tokio::time::{Instant, Sleep, sleep};
 
+use super::application_end::ApplicationEnd;
 use super::exchange::BusyGuard;
-use super::tunnel_end::TunnelEnd;
 
 /// A tunnel that carries bytes in both directions until both ends have finished, one of the
 /// connections is broken, or no byte has moved for too long.
@@ -26,7 +26,7 @@ use super::tunnel_end::TunnelEnd;
 /// (`docs/measurements.md`, "Tunnels"). Small messages are copied: a pipe would save nothing and
 /// takes two descriptors.
 pub struct GatewayTunnel {
-    application: TunnelEnd,
+    application: ApplicationEnd,
     up: Direction,
     down: Direction,
     silence: Silence,
@@ -42,7 +42,7 @@ impl GatewayTunnel {
     /// A tunnel to an application. `received`: bytes that it has sent already; `limit`: the longest
     /// time without a byte.
     pub(super) fn new(
-        application: TunnelEnd,
+        application: ApplicationEnd,
         received: BytesMut,
         limit: Duration,
         busy: BusyGuard,
@@ -73,15 +73,11 @@ impl GatewayTunnel {
 }
 
 impl Tunnel for GatewayTunnel {
-    fn poll(
-        &mut self,
-        cx: &mut Context<'_>,
-        client: &mut dyn TunnelClient,
-    ) -> Poll<Result<(), Cut>> {
+    fn poll(&mut self, cx: &mut Context<'_>, client: &mut dyn TunnelEnd) -> Poll<Result<(), Cut>> {
         loop {
             let Self { application, up, down, silence, .. } = self;
-            let moved_up = up.poll(cx, &mut TunnelEnds { client, application, up: true });
-            let moved_down = down.poll(cx, &mut TunnelEnds { client, application, up: false });
+            let moved_up = up.poll(cx, client, application);
+            let moved_down = down.poll(cx, application, client);
             match (moved_up, moved_down) {
                 // Closing both connections is the only way to tell the ends.
                 (Poll::Ready(Err(_)), _) | (_, Poll::Ready(Err(_))) => return Poll::Ready(Ok(())),
@@ -149,10 +145,15 @@ struct Direction {
 
 impl Direction {
     /// Moves bytes until an end must be waited for. Ready if something was moved.
-    fn poll(&mut self, cx: &mut Context<'_>, ends: &mut TunnelEnds<'_>) -> Poll<io::Result<()>> {
+    fn poll(
+        &mut self,
+        cx: &mut Context<'_>,
+        from: &mut dyn TunnelEnd,
+        to: &mut dyn TunnelEnd,
+    ) -> Poll<io::Result<()>> {
         let mut moved = false;
         loop {
-            match self.step(cx, ends) {
+            match self.step(cx, from, to) {
                 Poll::Ready(Ok(true)) => moved = true,
                 Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
                 Poll::Ready(Ok(false)) | Poll::Pending if moved => return Poll::Ready(Ok(())),
@@ -162,9 +163,14 @@ impl Direction {
     }
 
     /// Does one step; false: there is nothing left to do.
-    fn step(&mut self, cx: &mut Context<'_>, ends: &mut TunnelEnds<'_>) -> Poll<io::Result<bool>> {
+    fn step(
+        &mut self,
+        cx: &mut Context<'_>,
+        from: &mut dyn TunnelEnd,
+        to: &mut dyn TunnelEnd,
+    ) -> Poll<io::Result<bool>> {
         if !self.held.is_empty() {
-            let n = ready!(ends.poll_write(cx, &self.held))?;
+            let n = ready!(to.poll_write(cx, &self.held))?;
             self.held.advance(n);
             self.must_flush = true;
             if self.held.is_empty() {
@@ -173,25 +179,25 @@ impl Direction {
             return Poll::Ready(Ok(true));
         }
         if let Some(pipe) = &mut self.piped {
-            ready!(ends.poll_drain(cx, pipe))?;
+            ready!(to.poll_drain(cx, pipe))?;
             if pipe.is_empty() {
                 self.piped.take().into_iter().for_each(Pipe::give_back);
             }
             return Poll::Ready(Ok(true));
         }
         if self.must_flush {
-            ready!(ends.poll_flush(cx))?;
+            ready!(to.poll_flush(cx))?;
             self.must_flush = false;
         }
         match self.state {
             State::Ended => Poll::Ready(Ok(false)),
             State::Ending => {
-                ready!(ends.poll_finish(cx))?;
+                ready!(to.poll_finish(cx))?;
                 self.state = State::Ended;
                 Poll::Ready(Ok(true))
             }
             State::Open => {
-                let came = ready!(self.poll_more(cx, ends))?;
+                let came = ready!(self.poll_more(cx, from, to))?;
                 self.flows = came >= FLOW;
                 if came == 0 {
                     self.state = State::Ending;
@@ -201,17 +207,19 @@ impl Direction {
         }
     }
 
-    /// Reads bytes from the source; 0 at its end.
+    /// Reads bytes; 0 at their end.
     fn poll_more(
         &mut self,
         cx: &mut Context<'_>,
-        ends: &mut TunnelEnds<'_>,
+        from: &mut dyn TunnelEnd,
+        to: &dyn TunnelEnd,
     ) -> Poll<io::Result<usize>> {
         if self.flows
-            && ends.are_clear()
+            && from.is_clear()
+            && to.is_clear()
             && let Some(mut pipe) = Pipe::take()
         {
-            let filled = ends.poll_fill(cx, &mut pipe);
+            let filled = from.poll_fill(cx, &mut pipe);
             if pipe.is_empty() {
                 pipe.give_back();
             } else {
@@ -222,55 +230,6 @@ impl Direction {
                 filled => return filled,
             }
         }
-        ends.poll_read(cx, &mut self.held)
-    }
-}
-
-/// Both ends, for one direction.
-struct TunnelEnds<'e> {
-    client: &'e mut dyn TunnelClient,
-    application: &'e mut TunnelEnd,
-    /// True: from the client to the application.
-    up: bool,
-}
-
-impl TunnelEnds<'_> {
-    fn are_clear(&self) -> bool {
-        self.client.is_clear() && self.application.is_clear()
-    }
-
-    fn poll_fill(&mut self, cx: &mut Context<'_>, pipe: &mut Pipe) -> Poll<io::Result<usize>> {
-        if self.up { self.client.poll_fill(cx, pipe) } else { self.application.poll_fill(cx, pipe) }
-    }
-
-    fn poll_drain(&mut self, cx: &mut Context<'_>, pipe: &mut Pipe) -> Poll<io::Result<usize>> {
-        if self.up {
-            self.application.poll_drain(cx, pipe)
-        } else {
-            self.client.poll_drain(cx, pipe)
-        }
-    }
-
-    fn poll_read(&mut self, cx: &mut Context<'_>, held: &mut BytesMut) -> Poll<io::Result<usize>> {
-        if self.up { self.client.poll_read(cx, held) } else { self.application.poll_read(cx, held) }
-    }
-
-    fn poll_write(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        match self.up {
-            true => self.application.poll_write(cx, bytes),
-            false => self.client.poll_write(cx, bytes),
-        }
-    }
-
-    fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        if self.up { self.application.poll_flush(cx) } else { self.client.poll_flush(cx) }
-    }
-
-    fn poll_finish(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        if self.up {
-            return self.application.poll_finish(cx);
-        }
-        self.client.finish();
-        Poll::Ready(Ok(()))
+        from.poll_read(cx, &mut self.held)
     }
 }

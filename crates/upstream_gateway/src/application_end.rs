@@ -4,6 +4,7 @@ use std::io;
 use std::task::{Context, Poll};
 
 use bytes::BytesMut;
+use sendoff_exchange::tunnel::TunnelEnd;
 use sendoff_transport::pipe::Pipe;
 use sendoff_upstream_http2::Http2Tunnel;
 
@@ -11,46 +12,33 @@ use super::stream::Stream;
 
 /// Bytes of another protocol between the server and an application, after a change of the protocol.
 #[derive(Debug)]
-pub(super) enum TunnelEnd {
+pub(super) enum ApplicationEnd {
     /// A connection of its own.
     Connection(Stream),
     /// A stream of HTTP/2.
     Http2(Box<Http2Tunnel>),
 }
 
-impl TunnelEnd {
-    /// True if bytes may move between the connection and a pipe, because nothing encrypts or frames
-    /// them.
-    pub(super) fn is_clear(&self) -> bool {
+impl TunnelEnd for ApplicationEnd {
+    fn is_clear(&self) -> bool {
         matches!(self, Self::Connection(stream) if stream.is_clear())
     }
 
-    /// As [`Stream::poll_fill`].
-    pub(super) fn poll_fill(
-        &self,
-        cx: &mut Context<'_>,
-        pipe: &mut Pipe,
-    ) -> Poll<io::Result<usize>> {
+    fn poll_fill(&mut self, cx: &mut Context<'_>, pipe: &mut Pipe) -> Poll<io::Result<usize>> {
         match self {
             Self::Connection(stream) => stream.poll_fill(cx, pipe),
             Self::Http2(_) => Poll::Ready(Err(io::ErrorKind::Unsupported.into())),
         }
     }
 
-    /// As [`Stream::poll_drain`].
-    pub(super) fn poll_drain(
-        &self,
-        cx: &mut Context<'_>,
-        pipe: &mut Pipe,
-    ) -> Poll<io::Result<usize>> {
+    fn poll_drain(&mut self, cx: &mut Context<'_>, pipe: &mut Pipe) -> Poll<io::Result<usize>> {
         match self {
             Self::Connection(stream) => stream.poll_drain(cx, pipe),
             Self::Http2(_) => Poll::Ready(Err(io::ErrorKind::Unsupported.into())),
         }
     }
 
-    /// Reads received bytes; 0 at the end of the application's direction.
-    pub(super) fn poll_read(
+    fn poll_read(
         &mut self,
         cx: &mut Context<'_>,
         buffer: &mut BytesMut,
@@ -61,20 +49,14 @@ impl TunnelEnd {
         }
     }
 
-    /// Sends some of the bytes. They may be buffered until [`poll_flush`](Self::poll_flush).
-    pub(super) fn poll_write(
-        &mut self,
-        cx: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
+    fn poll_write(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         match self {
             Self::Connection(stream) => stream.poll_write(cx, bytes),
             Self::Http2(stream) => stream.poll_write(cx, bytes),
         }
     }
 
-    /// Ready when no written bytes wait for another call.
-    pub(super) fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+    fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self {
             Self::Connection(stream) => stream.poll_flush(cx),
             // The task of the connection sends them.
@@ -82,8 +64,7 @@ impl TunnelEnd {
         }
     }
 
-    /// Ends the direction to the application.
-    pub(super) fn poll_finish(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+    fn poll_finish(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self {
             Self::Connection(stream) => stream.poll_finish(cx),
             Self::Http2(stream) => {
