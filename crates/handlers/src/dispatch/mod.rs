@@ -37,7 +37,7 @@ use sendoff_site::router::PathTarget;
 use sendoff_tls::{SiteTls, quic_config};
 
 pub(crate) use self::fragment::{PlannedFragment, change_fragment};
-use self::plan::{Answerer, LimitEffect, Plan, SitePlan};
+use self::plan::{Answerer, LimitEffect, Plan, ServerAnswer, SitePlan};
 use crate::application::proxy::{self, Switched};
 use crate::cached;
 use crate::context::{Context, Nesting};
@@ -116,8 +116,8 @@ impl Service for Services {
         }
         let planned = match who {
             Answerer::Site(planned) => planned,
-            who => {
-                Box::pin(self.answer_itself(who, request, sink)).await?;
+            Answerer::Server(answer) => {
+                Box::pin(self.answer_itself(answer, request, sink)).await?;
                 return Ok(Answered::Sent);
             }
         };
@@ -164,21 +164,23 @@ impl Services {
     /// Answers a request that no site answers.
     async fn answer_itself(
         &self,
-        who: Answerer,
+        answer: ServerAnswer,
         request: &Request,
         sink: &mut dyn Sink,
     ) -> Result<(), Cut> {
         let sink = &mut filters::common(self, sink);
-        match who {
-            Answerer::Site(_) | Answerer::Server => {
+        match answer {
+            ServerAnswer::Options => {
                 error::respond_empty(sink, StatusCode::NO_CONTENT, ALLOW).await
             }
-            Answerer::Trace => error::respond(sink, StatusCode::METHOD_NOT_ALLOWED, [ALLOW]).await,
-            Answerer::Challenge(answer) => {
+            ServerAnswer::Trace => {
+                error::respond(sink, StatusCode::METHOD_NOT_ALLOWED, [ALLOW]).await
+            }
+            ServerAnswer::Challenge(answer) => {
                 let kind = Bytes::from_static(b"application/octet-stream");
                 respond::respond(StatusCode::OK, &kind, &answer, sink).await
             }
-            Answerer::Broken(why) => {
+            ServerAnswer::Broken(why) => {
                 let request = request.shown();
                 tracing::error!(request, "answered with 500: the site cannot be opened: {why}");
                 error::respond(sink, StatusCode::INTERNAL_SERVER_ERROR, []).await

@@ -49,12 +49,18 @@ impl service::Plan for Plan {
 #[derive(Debug)]
 pub(super) enum Answerer {
     Site(SitePlan),
-    /// The server itself answers a request that concerns no resource (`OPTIONS *`).
-    Server,
-    /// The server itself refuses TRACE, which would show credentials to scripts in a page (RFC 9110
-    /// §9.3.8).
+    /// The server itself.
+    Server(ServerAnswer),
+}
+
+/// The server's answer to a request that no site answers.
+#[derive(Debug)]
+pub(super) enum ServerAnswer {
+    /// The request concerns no resource (`OPTIONS *`).
+    Options,
+    /// TRACE is refused, which would show credentials to scripts in a page (RFC 9110 §9.3.8).
     Trace,
-    /// The server itself answers an authority that checks whether a name leads here.
+    /// An authority checks whether a name leads here.
     Challenge(Bytes),
     /// The site cannot be opened.
     Broken(String),
@@ -216,11 +222,11 @@ impl Services {
     pub(super) async fn plan_request(&self, request: &mut Request) -> Plan {
         let explained = is_asked(self.explain.as_deref(), &mut request.headers);
         let who = if request.method == Method::TRACE {
-            Answerer::Trace
+            Answerer::Server(ServerAnswer::Trace)
         } else if let Some(answer) = self.challenge_of(request) {
-            Answerer::Challenge(answer)
+            Answerer::Server(ServerAnswer::Challenge(answer))
         } else if request.is_about_server() {
-            Answerer::Server
+            Answerer::Server(ServerAnswer::Options)
         } else {
             match self.sites.of(request) {
                 Ok(site) => Answerer::Site(match self.before_rules(&site, request) {
@@ -230,7 +236,7 @@ impl Services {
                         self.plan_for(site, request, 0, explained, count).await
                     }
                 }),
-                Err(error) => Answerer::Broken(error.to_string()),
+                Err(error) => Answerer::Server(ServerAnswer::Broken(error.to_string())),
             }
         };
         let max = self.config.front.limits.max_body;
