@@ -155,10 +155,11 @@ impl<S: Server> Conversation<'_, S> {
         let method = wanted.methods[record.method(wanted.methods.len())];
         let challenges = again(async || challenges(order, wanted, method).await).await;
         let challenges = challenges.map_err(|error| self.trouble(&error))?;
-        if !challenges.is_empty() {
-            record.validates(now());
-            self.keep(wanted, record)?;
+        if challenges.is_empty() {
+            return self.await_ready(order, method).await;
         }
+        record.validates(now());
+        self.keep(wanted, record)?;
         let (mut records, mut answers) = (Vec::new(), Vec::new());
         for challenge in challenges {
             match challenge {
@@ -202,6 +203,11 @@ impl<S: Server> Conversation<'_, S> {
         tracing::debug!(names = wanted.names.join(", "), ?method, "the authority checks names");
         let ready = again(async || set_ready(order, method).await).await;
         ready.map_err(|error| self.trouble(&error))?;
+        self.await_ready(order, method).await
+    }
+
+    /// Waits until the authority calls the order ready.
+    async fn await_ready(&self, order: &mut Order, method: Method) -> Result<(), Trouble> {
         let status = again(async || order.poll_ready(&POLICY).await).await;
         if let Ok(OrderStatus::Ready) = status {
             return Ok(());
