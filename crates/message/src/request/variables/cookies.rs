@@ -135,6 +135,9 @@ fn read_by_node(value: &[u8]) -> Vec<u8> {
 /// The mark of JSON for Express's `cookie-parser`.
 const JSON: &[u8] = b"j:";
 
+/// The beginning of a value in JSON.
+const JSON_VALUE: &[u8] = b"=j:";
+
 fn append(text: &mut Vec<u8>, name: &[u8], value: &[u8]) {
     if !text.is_empty() {
         text.extend_from_slice(b"; ");
@@ -147,7 +150,7 @@ fn append(text: &mut Vec<u8>, name: &[u8], value: &[u8]) {
 /// True if all applications read the same cookies, as in most requests of browsers.
 fn are_read_alike(field: &[u8]) -> bool {
     let mut last = b';';
-    let has_json = || field.windows(3).any(|bytes| bytes == [b"=", JSON].concat());
+    let has_json = || field.windows(JSON_VALUE.len()).any(|bytes| bytes == JSON_VALUE);
     field.iter().all(|&byte| {
         let before = std::mem::replace(&mut last, byte);
         let is_plain = byte.is_ascii_graphic() && !b",\"%+&".contains(&byte);
