@@ -15,6 +15,7 @@
 mod access_log;
 mod account;
 mod acme;
+mod charset;
 mod compression;
 mod config;
 mod error;
@@ -41,6 +42,7 @@ mod upstream;
 pub use access_log::{AccessLog, LogFormat, LogPart, LogTarget, SiteLog, Values, Variable};
 pub use account::Account;
 pub use acme::{AccountBinding, Acme, DnsHook};
+pub use charset::is_charset;
 pub use compression::{Coding, Compress, Compression};
 pub use config::{Config, ListenAddress, Listener, SocketAccess};
 pub use error::Error;

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use sendoff_config::{LogFormat, units};
+use sendoff_config::{LogFormat, is_charset, units};
 use serde_json::{Value as Json, json};
 use toml::Value as Toml;
 use toml::de::DeValue;
@@ -42,10 +42,9 @@ impl Word for Charset {
     const KIND: &'static str = "a charset such as \"utf-8\"";
 
     fn parse(text: &str, _: &Scope<'_>) -> Result<Self, Wrong> {
-        let is_part = |c: &char| c.is_ascii_alphanumeric() || "!#$%&'+-^_`{}~.:".contains(*c);
-        match text.chars().position(|c| !is_part(&c)) {
-            None if !text.is_empty() => Ok(Self(text.to_owned())),
-            _ => Err(Wrong::new(format!("{text:?} is no name of a charset"))
+        match is_charset(text.as_bytes()) {
+            true => Ok(Self(text.to_owned())),
+            false => Err(Wrong::new(format!("{text:?} is no name of a charset"))
                 .help("write \"utf-8\", or remove the key")),
         }
     }

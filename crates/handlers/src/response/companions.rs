@@ -5,11 +5,9 @@
 use std::num::NonZeroU64;
 
 use bytes::Bytes;
+use sendoff_config::is_charset;
 use sendoff_http1::CgiHead;
 use sendoff_message::response::ResponseHead;
-
-/// Maximum length of a charset's name in bytes; the longest registered name has 45.
-const MAX_CHARSET: usize = 64;
 
 /// The companion fields of one response.
 #[derive(Debug, Default)]
@@ -71,12 +69,6 @@ fn rate(value: &[u8]) -> Option<NonZeroU64> {
         return None;
     }
     NonZeroU64::new(digits.parse().ok()?)
-}
-
-/// True if the value is a valid name of a charset (RFC 2978 §2.3).
-fn is_charset(value: &[u8]) -> bool {
-    let is_part = |byte: &u8| byte.is_ascii_alphanumeric() || b"!#$%&'+-^_`{}~.:".contains(byte);
-    (1..=MAX_CHARSET).contains(&value.len()) && value.iter().all(is_part)
 }
 
 fn has_charset(media_type: &[u8]) -> bool {
