@@ -47,6 +47,16 @@ impl Scenario {
         Server::try_run(&config, self.site.root(), 1).unwrap()
     }
 
+    /// A configuration whose names are proven by DNS: this script publishes the records.
+    fn config_with_dns(&self, script: &str, keys: &str) -> PathBuf {
+        let hook = self.site.write_at(self.site.outside("hook"), script);
+        fs::set_permissions(&hook, fs::Permissions::from_mode(0o755)).unwrap();
+        let config = self.config(0, [0, 0], keys);
+        let dns = format!("acme_dns = '{}'\nacme_dns_wait = '0s'\n", hook.display());
+        prepend(&config, &dns);
+        config
+    }
+
     fn config(&self, number: usize, [clear, tls]: [u16; 2], keys: &str) -> PathBuf {
         let (addr, state) = (self.pebble.servers[number], self.state());
         let text = format!(
@@ -86,6 +96,12 @@ impl Scenario {
         });
         assert!(trusted, "{host}: {said}\n{}\n{}", server.log(), self.pebble.log());
     }
+}
+
+/// Adds keys of the top level to a configuration.
+fn prepend(config: &Path, keys: &str) {
+    let text = fs::read_to_string(config).unwrap();
+    fs::write(config, format!("{keys}{text}")).unwrap();
 }
 
 /// The serial number of the certificate that clients get.
@@ -317,20 +333,16 @@ fn an_authority_signs_a_wildcard_by_dns_for_its_customer() {
         .replace("nsupdate -k /etc/sendoff/dns.key", &at)
         .replace("server ns1.example.org", &server);
     assert!(script.contains(&at) && script.contains(&server), "{script}");
-    let hook = scenario.site.write_at(scenario.site.outside("hook"), script);
-    fs::set_permissions(&hook, fs::Permissions::from_mode(0o755)).unwrap();
+    let keys = "hosts = ['a.test', '*.a.test']\ntls = 'auto'";
+    let config = scenario.config_with_dns(&script, keys);
     let key = scenario.site.write_at(scenario.site.outside("customer"), CUSTOMER_KEY);
-    let config = scenario.config(0, [0, 0], "hosts = ['a.test', '*.a.test']\ntls = 'auto'");
-    let text = fs::read_to_string(&config).unwrap();
-    let dns = format!("acme_dns = '{}'\nacme_dns_wait = '0s'\n", hook.display());
-    fs::write(&config, format!("{dns}{text}")).unwrap();
     let start = || Server::try_run(&config, scenario.site.root(), 1).unwrap();
     let stranger = start();
     stranger.await_log("acme_account_id and acme_account_key name it");
     drop(stranger);
     fs::remove_dir_all(scenario.state()).unwrap();
     let account = format!("acme_account_id = 'kid-1'\nacme_account_key = '{}'\n", key.display());
-    fs::write(&config, format!("{account}{dns}{text}")).unwrap();
+    prepend(&config, &account);
     let server = start();
     scenario.await_trust(&server, "a.test", ATTEMPTS);
     scenario.await_trust(&server, "any.a.test", LIMIT);
@@ -348,12 +360,7 @@ fn an_authority_that_finds_no_record_is_told_of() {
     let bind = Bind::start(&scenario.site);
     scenario.pebble.ask_names_of(bind.addr);
     scenario.pebble.start();
-    let hook = scenario.site.write_at(scenario.site.outside("hook"), "#!/bin/sh\n");
-    fs::set_permissions(&hook, fs::Permissions::from_mode(0o755)).unwrap();
-    let config = scenario.config(0, [0, 0], AUTO);
-    let text = fs::read_to_string(&config).unwrap();
-    let dns = format!("acme_dns = '{}'\nacme_dns_wait = '0s'\n", hook.display());
-    fs::write(&config, format!("{dns}{text}")).unwrap();
+    let config = scenario.config_with_dns("#!/bin/sh\n", AUTO);
     let server = Server::try_run(&config, scenario.site.root(), 1).unwrap();
     server.await_log("the authority looks for a TXT record");
 }

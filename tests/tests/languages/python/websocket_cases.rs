@@ -3,11 +3,15 @@
 use std::io::{BufRead, BufReader};
 use std::process::Stdio;
 
-use sendoff_tests::{Authority, Server, Site, pypi, repository};
+use sendoff_tests::{Server, Site, pypi, repository};
 
 use super::server::Python;
+use super::websockets::{front, listening};
 
 const FOLDER: &str = "tests/tests/languages/python/websocket_cases";
+
+/// Event loops of each server.
+const THREADS: u8 = 2;
 
 /// The client compares the bytes through the proxy with the bytes of the same server without one,
 /// and the answers of an ASGI application with the expected ones.
@@ -25,7 +29,8 @@ fn every_frame_is_answered_as_without_a_server_between() {
     let mut port = String::new();
     BufReader::new(echo.stdout.take().unwrap()).read_line(&mut port).unwrap();
     let port = port.trim();
-    let server = front(&python, port);
+    let route = format!("[[site.route]]\npath = '/wsproto'\nproxy = 'http://127.0.0.1:{port}'\n");
+    let server = front(&python, THREADS, &route);
     let before = Site::new();
     let twice = second(&before, &server);
     for server in [&server, &twice] {
@@ -48,38 +53,10 @@ fn assert_all_pass(said: &str) {
     }
 }
 
-/// Keys of a server with HTTP/1.1 in the clear, and all versions over TLS.
-fn listening(site: &Site) -> String {
-    let keys = Authority::new().issue(&["localhost"], &site.outside("keys"), "localhost");
-    format!(
-        "listen = ['127.0.0.1:0', '127.0.0.1:0 tls h3']\nthreads = 2\n[[pool]]\nworkers = 'ondemand'\n[[site]]\n\
-         root = '{}'\ntls = {{ certificate = '{}', key = '{}' }}\nhttps_redirect = false\n",
-        site.root().display(),
-        keys.chain.display(),
-        keys.key.display(),
-    )
-}
-
 /// A server that passes all requests on to another one, over HTTP/2 (RFC 8441).
 fn second(site: &Site, first: &Server) -> Server {
     let url = format!("h2s://{}", first.tls_addr().unwrap());
     let route = format!("[[site.route]]\nproxy = {{ to = '{url}', verify = false }}\n");
-    let config = site.write_at(site.outside("sendoff.toml"), listening(site) + &route);
+    let config = site.write_at(site.outside("sendoff.toml"), listening(site, THREADS) + &route);
     Server::try_run(&config, site.root(), 0).unwrap_or_else(|why| panic!("{why:#?}"))
-}
-
-/// A server that passes requests on to wsproto and to `sendoff-python`.
-fn front(python: &Python, port: &str) -> Server {
-    let site = &python.site;
-    let text = format!(
-        "{}fastcgi = {{ '/' = 'unix:{}' }}\n\
-         [[site.route]]\npath = '/wsproto'\nproxy = 'http://127.0.0.1:{port}'\n",
-        listening(site),
-        site.outside("socket").display(),
-    );
-    let config = site.write_at(site.outside("sendoff.toml"), text);
-    let mut server =
-        Server::try_run(&config, site.root(), 0).unwrap_or_else(|why| panic!("{why:#?}"));
-    server.expect_linked_processes(32);
-    server
 }

@@ -17,16 +17,24 @@ fn python() -> Python {
     Python::start_in(site, APPLICATION, &["--workers", "1", "--threads", "1"])
 }
 
-/// A front with HTTP/1.1 in the clear, and all versions over TLS; `more`: keys of the site.
-fn front(python: &Python, more: &str) -> Server {
-    let site = &python.site;
+/// Keys of a server with HTTP/1.1 in the clear, and all versions over TLS.
+pub(super) fn listening(site: &Site, threads: u8) -> String {
     let keys = Authority::new().issue(&["localhost"], &site.outside("keys"), "localhost");
-    let text = format!(
-        "listen = ['127.0.0.1:0', '127.0.0.1:0 tls h3']\nthreads = 1\n[[pool]]\nworkers = 'ondemand'\n[[site]]\n\
-         root = '{}'\ntls = {{ certificate = '{}', key = '{}' }}\nhttps_redirect = false\nfastcgi = {{ '/' = 'unix:{}' }}\n{more}",
+    format!(
+        "listen = ['127.0.0.1:0', '127.0.0.1:0 tls h3']\nthreads = {threads}\n[[pool]]\nworkers = 'ondemand'\n[[site]]\n\
+         root = '{}'\ntls = {{ certificate = '{}', key = '{}' }}\nhttps_redirect = false\n",
         site.root().display(),
         keys.chain.display(),
         keys.key.display(),
+    )
+}
+
+/// A front of the application; `more`: keys of the site.
+pub(super) fn front(python: &Python, threads: u8, more: &str) -> Server {
+    let site = &python.site;
+    let text = format!(
+        "{}fastcgi = {{ '/' = 'unix:{}' }}\n{more}",
+        listening(site, threads),
         site.outside("socket").display(),
     );
     let config = site.write_at(site.outside("sendoff.toml"), text);
@@ -84,7 +92,7 @@ fn assert_echoed(bytes: &[u8]) {
 #[test]
 fn messages_come_back_over_every_protocol() {
     let python = python();
-    let server = front(&python, "");
+    let server = front(&python, 1, "");
     let tls = server.tls_addr().unwrap();
     // The first request to the application is a WebSocket.
     for client in [Client::connect(server.clear_addr()), Client::connect_tls(tls)] {
@@ -119,7 +127,7 @@ fn messages_come_back_over_every_protocol() {
 #[test]
 fn an_application_accepts_or_refuses() {
     let python = python();
-    let server = front(&python, "");
+    let server = front(&python, 1, "");
     let request = handshake("/scope?a=%20").header("Sec-WebSocket-Protocol", "chat, superchat");
     let mut socket = WebSocket::open(Client::connect(server.clear_addr()), &request);
     assert_eq!(socket.subprotocol.as_deref(), Some("superchat"));
@@ -150,7 +158,7 @@ fn an_application_accepts_or_refuses() {
 #[test]
 fn every_end_is_noticed() {
     let python = python();
-    let server = front(&python, "");
+    let server = front(&python, 1, "");
     let worker = python.workers()[0];
     server.get("/hello");
     let before = processes::descriptors(worker).len();
@@ -196,7 +204,7 @@ fn every_end_is_noticed() {
 fn neither_side_is_buffered_without_end() {
     const MB: usize = 1 << 20;
     let python = python();
-    let server = front(&python, "");
+    let server = front(&python, 1, "");
     let client = Client::connect_narrow(server.clear_addr(), 8192);
     let socket = WebSocket::open(client, &handshake("/pushes"));
     // The number of messages of 100 kB stands still.
@@ -238,7 +246,7 @@ fn neither_side_is_buffered_without_end() {
 #[test]
 fn a_stop_and_a_reload_close_with_1012() {
     let python = python();
-    let server = front(&python, "");
+    let server = front(&python, 1, "");
     for signal in [Signal::HUP, Signal::TERM] {
         let mut socket = open(&server, "/echo");
         python.signal(signal);
@@ -255,7 +263,7 @@ fn a_stop_and_a_reload_close_with_1012() {
 #[test]
 fn the_front_ends_silent_websockets_and_waits_for_others_at_a_reload() {
     let python = python();
-    let server = front(&python, "[[site.route]]\npath = '/deaf'\ntunnel_timeout = '300ms'\n");
+    let server = front(&python, 1, "[[site.route]]\npath = '/deaf'\ntunnel_timeout = '300ms'\n");
     let mut silent = open(&server, "/deaf");
     assert!(silent.client().is_closed());
     server.await_log("tunnel_timeout");
@@ -283,7 +291,7 @@ fn a_chat_on_fastapi_works() {
     let options = ["--workers", "1", "--threads", "1"];
     let python =
         Python::start_beside(&pypi::packages("starlette"), site, "chat_site:application", &options);
-    let server = front(&python, "");
+    let server = front(&python, 1, "");
     let mut ann = open(&server, "/chat/ann");
     ann.send(TEXT, b"first");
     assert_eq!(ann.receive(), (TEXT, b"ann: first".to_vec()));
