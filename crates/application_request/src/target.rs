@@ -117,22 +117,25 @@ impl<'r> ProxyTarget<'r> {
 /// True if a segment as sent means `.` or `..`, also behind an encoded slash.
 fn is_dots(segment: &[u8]) -> bool {
     let segment: Cow<'_, [u8]> = percent_decode(segment).into();
-    segment.split(|&byte| byte == b'/').any(|name| name == b"." || name == b"..")
+    segment.split(|&byte| byte == b'/').any(are_dots)
+}
+
+/// True for the names of the folder itself and of the folder around it.
+fn are_dots(name: &[u8]) -> bool {
+    matches!(name, b"." | b"..")
 }
 
 /// True if a decoded path leads elsewhere for a reader that takes a backslash for a slash, as
 /// browsers and Node's `URL` do (WHATWG URL, "special" schemes).
 fn is_other_with_slashes(path: &[u8]) -> bool {
     let is_slash = |byte: &u8| matches!(byte, b'/' | b'\\');
-    path.contains(&b'\\')
-        && (path.starts_with(b"/\\")
-            || path.split(is_slash).any(|name| name == b"." || name == b".."))
+    path.contains(&b'\\') && (path.starts_with(b"/\\") || path.split(is_slash).any(are_dots))
 }
 
 /// True if a decoded segment means `.` or `..` to a reader that drops everything after a semicolon.
 fn is_dots_with_parameters(segment: &[u8]) -> bool {
     let name = segment.split(|&byte| byte == b';').next().unwrap_or_default();
-    segment.contains(&b';') && (name == b"." || name == b"..")
+    segment.contains(&b';') && are_dots(name)
 }
 
 #[cfg(test)]

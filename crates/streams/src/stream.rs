@@ -191,7 +191,7 @@ async fn answer<S: Service, B: RequestBody, R: ResponseSender>(
     };
     drop(stream);
     if let Some(request) = unread {
-        drop_rest(&open, &*service, &mut body, || request.clone()).await;
+        drop_rest(&open, &*service, &mut body, &request).await;
     }
     // Tells the client that the rest is not needed, if there is one (RFC 9113 §8.1).
     drop(body);
@@ -307,8 +307,9 @@ async fn drop_rest<S: Service, B: RequestBody>(
     open: &StreamGuard<S>,
     service: &S,
     body: &mut B,
-    request: impl Fn() -> String,
+    request: &str,
 ) {
+    let request = || request.to_owned();
     let rest = read_body(open, service, body, BodyStore::discard(), u64::MAX, request);
     let _late = timeout(REST_TIME, rest).await;
 }

@@ -34,11 +34,11 @@ pub(crate) const OF_THE_BODY: [HeaderName; 5] = [
     header::UPGRADE,
 ];
 
-/// Fields of the first application that replace the other application's.
-const STAY: [&str; 5] =
-    ["cache-control", "expires", "pragma", "content-disposition", "accept-ranges"];
+/// Fields of the first application that replace the other application's, besides [`LIFETIMES`].
+const STAY: [&str; 2] = ["content-disposition", "accept-ranges"];
 
-/// Fields by which a response says how long it may be kept.
+/// Fields by which a response says how long it may be kept. One of the first application replaces all
+/// of the other's.
 const LIFETIMES: [&str; 3] = ["cache-control", "expires", "pragma"];
 
 /// Fields that say so to some caches alone, and count more there.
@@ -162,12 +162,13 @@ pub(crate) async fn follow(
 /// Merges the lasting fields of the first application into the head of the other.
 fn merge(own: &ResponseHead, head: &mut ResponseHead) {
     let is_found = head.status.is_success() || head.status == StatusCode::NOT_MODIFIED;
+    let of_lifetime = |field: &Field| LIFETIMES.iter().any(|name| field.is(name));
     let stays = |field: &&Field| {
         // Fields about the contents do not apply to an error.
-        field.is("set-cookie") || is_found && STAY.iter().any(|name| field.is(name))
+        field.is("set-cookie")
+            || is_found && (of_lifetime(field) || STAY.iter().any(|name| field.is(name)))
     };
     let kept: Vec<_> = own.fields.iter().filter(stays).cloned().collect();
-    let of_lifetime = |field: &Field| LIFETIMES.iter().any(|name| field.is(name));
     let has_lifetime = kept.iter().any(of_lifetime);
     let replaced = |field: &Field| {
         let has_it = || kept.iter().any(|kept| kept.is(field.name()));

@@ -80,14 +80,15 @@ impl Context<'_> {
             // QUIC asks for no certificates, so clients of other sites are not led there.
             let asks_none = tls.tls.as_ref().is_none_or(|tls| tls.clients.is_none());
             let h3 = asks_none && listeners.iter().any(|number| all_listeners.is_quic(*number));
-            let first = listeners.first().map(|number| all_listeners.address(*number).to_string());
+            let first = listeners.first().copied();
             let mut site = self.site(section, top, listeners, &mut pools);
             if let Some(site) = &mut site {
                 self.redirects_end(section, &site.routes);
                 if section.name.is_none()
+                    && let Some(first) = first
                     && sites.iter().any(|other: &Site| other.name == site.name)
                 {
-                    site.name = format!("{} at {}", site.name, first.unwrap_or_default());
+                    site.name = format!("{} at {}", site.name, all_listeners.address(first));
                 }
             }
             sites.extend(site.map(|site| Site {
