@@ -1,6 +1,6 @@
 //! One client's connection: its packets and timers, its streams, and its end in order.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::future::poll_fn;
@@ -47,6 +47,13 @@ const BATCH: usize = 60_000;
 /// The largest stream id, which a first GOAWAY may name (RFC 9114 §5.2).
 const LAST_REQUEST: u64 = (1 << 62) - 4;
 
+thread_local! {
+    /// The buffer of the connection that last had all its packets taken. QUIC wants room for all
+    /// packets of a system call, and connections take turns with it: an allocation of this size per
+    /// turn makes the allocator tidy up, which costs more. Each event loop is a thread.
+    static SPARE: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
+}
+
 /// The packets of a connection: takes received ones, sends others, keeps the timer.
 pub(crate) struct Driver {
     quic: Rc<Quic>,
@@ -57,6 +64,7 @@ pub(crate) struct Driver {
     deadline: Option<Instant>,
     /// Packets that the socket has not taken, in `buffer`.
     unsent: Option<Transmit>,
+    /// No memory is allocated while all packets are sent.
     buffer: Vec<u8>,
     /// Completes when the socket takes packets again.
     writable: Option<Pin<Box<dyn Future<Output = io::Result<()>>>>>,
@@ -167,14 +175,16 @@ impl Driver {
                 self.writable = None;
             }
             if self.unsent.is_none() {
+                if self.buffer.capacity() == 0 {
+                    self.buffer = SPARE.take();
+                }
                 self.buffer.clear();
                 let mut state = self.quic.state();
                 let most = self.endpoint.segments(BATCH / usize::from(state.current_mtu()));
                 self.unsent = state.poll_transmit(Instant::now(), most, &mut self.buffer);
             }
             let Some(transmit) = &self.unsent else {
-                // Idle connections keep no buffer.
-                return self.buffer = Vec::new();
+                return SPARE.set(std::mem::take(&mut self.buffer));
             };
             if self.endpoint.send(transmit, &self.buffer[..transmit.size]).is_err() {
                 let endpoint = Rc::clone(&self.endpoint);

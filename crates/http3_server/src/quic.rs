@@ -1,7 +1,7 @@
 //! A QUIC connection, as its task and the tasks of its streams share it.
 
 use std::cell::{Cell, RefCell, RefMut};
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
@@ -20,7 +20,7 @@ pub(crate) struct Quic {
     inbox: RefCell<VecDeque<ConnectionEvent>>,
     /// The connection's task.
     task: RefCell<Option<Waker>>,
-    waiting: RefCell<HashMap<StreamId, Waiting>>,
+    waiting: RefCell<BTreeMap<StreamId, Waiting>>,
     is_lost: Cell<bool>,
 }
 

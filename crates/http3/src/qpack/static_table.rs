@@ -8,8 +8,10 @@ pub(super) fn get(index: u32) -> Option<(&'static str, &'static str)> {
 /// The index of the entry with this name and value, and true; otherwise the index of the first
 /// entry with this name, and false. `name` may have any case.
 pub(super) fn find(name: &[u8], value: &[u8]) -> Option<(usize, bool)> {
+    let (start, end) = (BY_LENGTH.starts.get(name.len())?, BY_LENGTH.starts.get(name.len() + 1)?);
     let mut found = None;
-    for (index, (known_name, known_value)) in TABLE.iter().enumerate() {
+    for index in BY_LENGTH.indices.get(*start..*end)?.iter().copied().map(usize::from) {
+        let (known_name, known_value) = TABLE[index];
         if known_name.as_bytes().eq_ignore_ascii_case(name) {
             if known_value.as_bytes() == value {
                 return Some((index, true));
@@ -18,6 +20,38 @@ pub(super) fn find(name: &[u8], value: &[u8]) -> Option<(usize, bool)> {
         }
     }
     found
+}
+
+/// The entries in the order of their names' lengths, so that a name is compared with few of them.
+/// Comparisons with all took 3.5 % of the CPU time of a response of 1 KiB.
+struct ByLength {
+    indices: [u8; TABLE.len()],
+    /// Where the entries with names of each length begin.
+    starts: [usize; LONGEST_NAME + 2],
+}
+
+/// The length of the longest name.
+const LONGEST_NAME: usize = "access-control-allow-credentials".len();
+
+static BY_LENGTH: ByLength = by_length();
+
+const fn by_length() -> ByLength {
+    let mut sorted = ByLength { indices: [0; TABLE.len()], starts: [0; LONGEST_NAME + 2] };
+    let (mut length, mut count) = (0, 0);
+    while length <= LONGEST_NAME {
+        sorted.starts[length] = count;
+        let mut index = 0_u8;
+        while (index as usize) < TABLE.len() {
+            if TABLE[index as usize].0.len() == length {
+                sorted.indices[count] = index;
+                count += 1;
+            }
+            index += 1;
+        }
+        length += 1;
+    }
+    sorted.starts[length] = count;
+    sorted
 }
 
 #[rustfmt::skip]
@@ -69,5 +103,7 @@ fn each_entry_is_found_by_name_and_value() {
         assert_eq!(find(name.as_bytes(), value.as_bytes()), Some((index, true)), "{name}");
         assert_eq!(find(name.to_uppercase().as_bytes(), b"?"), Some((first, false)), "{name}");
     }
-    assert_eq!((find(b"", b""), find(b"content-typo", b"")), (None, None));
+    for unknown in [&b""[..], b"content-typo", &[b'a'; LONGEST_NAME], &[b'a'; LONGEST_NAME + 1]] {
+        assert_eq!(find(unknown, b""), None);
+    }
 }
