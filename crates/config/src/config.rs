@@ -14,6 +14,7 @@ use crate::front::FrontConfig;
 use crate::pool::PoolConfig;
 use crate::route::PageCache;
 use crate::site::Site;
+use crate::tls::TlsAlgorithms;
 use crate::trusted_proxies::TrustedProxies;
 use crate::upstream::Upstream;
 
@@ -36,6 +37,8 @@ pub struct Config {
     pub state: PathBuf,
     /// The authority for certificates; `None` if no site asks for one.
     pub acme: Option<Acme>,
+    /// The algorithms of TLS.
+    pub tls: TlsAlgorithms,
     /// Time after the stop signal in which the server still answers, while its readiness check
     /// already fails.
     pub drain_delay: Duration,

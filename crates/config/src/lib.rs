@@ -70,7 +70,9 @@ pub use site::{
     FrontController, Host, Htaccess, LendPolicy, LinkedFolder, Matching, Site, SiteWorker,
     Symlinks,
 };
-pub use tls::{Certificate, ClientCertificates, Tls, TlsVersion};
+pub use tls::{
+    Certificate, CipherSuite, ClientCertificates, KeyExchange, Tls, TlsAlgorithms, TlsVersion,
+};
 pub use trusted_proxies::{ProxyFields, TrustedProxies};
 pub use upstream::{
     Balance, GrpcCheck, HashedPart, HostCheck, HttpCheck, Probe, Sticky, Upstream, UpstreamAddress,

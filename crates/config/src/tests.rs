@@ -34,6 +34,10 @@ fn config() -> Config {
             binding: Some(AccountBinding { id: "kid".to_owned(), key: "/etc/acme.key".into() }),
             dns: Some(DnsHook { program: "/etc/dns".into(), wait: Duration::from_secs(10) }),
         }),
+        tls: TlsAlgorithms {
+            ciphers: vec![CipherSuite::Aes256],
+            groups: vec![KeyExchange::X25519MlKem768],
+        },
         drain_delay: Duration::from_secs(5),
         shutdown_timeout: Duration::from_secs(30),
         front: FrontConfig {

@@ -58,3 +58,100 @@ pub enum TlsVersion {
     /// TLS 1.3 (RFC 8446).
     Tls13,
 }
+
+/// The algorithms that clients of every listener with TLS may choose from.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TlsAlgorithms {
+    /// If no suite of a version of TLS is listed, all of its suites are allowed.
+    pub ciphers: Vec<CipherSuite>,
+    /// The preferred one first; empty: the server's choice.
+    pub groups: Vec<KeyExchange>,
+}
+
+/// A cipher suite.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[expect(missing_docs, reason = "the names are those of `names`")]
+pub enum CipherSuite {
+    Aes128,
+    Aes256,
+    ChaCha20,
+    EcdsaAes128,
+    EcdsaAes256,
+    EcdsaChaCha20,
+    RsaAes128,
+    RsaAes256,
+    RsaChaCha20,
+}
+
+impl CipherSuite {
+    /// All cipher suites. TLS 1.3 has the first three.
+    pub const ALL: [Self; 9] = [
+        Self::Aes128,
+        Self::Aes256,
+        Self::ChaCha20,
+        Self::EcdsaAes128,
+        Self::EcdsaAes256,
+        Self::EcdsaChaCha20,
+        Self::RsaAes128,
+        Self::RsaAes256,
+        Self::RsaChaCha20,
+    ];
+
+    /// The names in the registry of IANA and of OpenSSL.
+    #[must_use]
+    pub const fn names(self) -> [&'static str; 2] {
+        match self {
+            Self::Aes128 => ["TLS_AES_128_GCM_SHA256"; 2],
+            Self::Aes256 => ["TLS_AES_256_GCM_SHA384"; 2],
+            Self::ChaCha20 => ["TLS_CHACHA20_POLY1305_SHA256"; 2],
+            Self::EcdsaAes128 => {
+                ["TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256", "ECDHE-ECDSA-AES128-GCM-SHA256"]
+            }
+            Self::EcdsaAes256 => {
+                ["TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384", "ECDHE-ECDSA-AES256-GCM-SHA384"]
+            }
+            Self::EcdsaChaCha20 => {
+                ["TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256", "ECDHE-ECDSA-CHACHA20-POLY1305"]
+            }
+            Self::RsaAes128 => {
+                ["TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256", "ECDHE-RSA-AES128-GCM-SHA256"]
+            }
+            Self::RsaAes256 => {
+                ["TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384", "ECDHE-RSA-AES256-GCM-SHA384"]
+            }
+            Self::RsaChaCha20 => {
+                ["TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256", "ECDHE-RSA-CHACHA20-POLY1305"]
+            }
+        }
+    }
+}
+
+/// A group for the key exchange.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum KeyExchange {
+    /// X25519 together with ML-KEM-768, which withstands quantum computers.
+    X25519MlKem768,
+    /// X25519 (RFC 7748).
+    X25519,
+    /// NIST's P-256.
+    P256,
+    /// NIST's P-384.
+    P384,
+}
+
+impl KeyExchange {
+    /// All groups, the server's preferred one first.
+    pub const ALL: [Self; 4] = [Self::X25519MlKem768, Self::X25519, Self::P256, Self::P384];
+
+    /// The names in the registry of IANA, by NIST, and in older versions of OpenSSL.
+    #[must_use]
+    pub const fn names(self) -> [&'static str; 3] {
+        match self {
+            Self::X25519MlKem768 => ["X25519MLKEM768"; 3],
+            Self::X25519 => ["X25519", "x25519", "x25519"],
+            Self::P256 => ["secp256r1", "P-256", "prime256v1"],
+            Self::P384 => ["secp384r1", "P-384", "secp384r1"],
+        }
+    }
+}

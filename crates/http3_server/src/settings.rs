@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use quinn_proto::crypto::rustls::QuicServerConfig;
 use quinn_proto::{IdleTimeout, ServerConfig, TransportConfig, VarInt};
+use rustls::Tls13CipherSuite;
+use rustls::crypto::aws_lc_rs::cipher_suite::TLS13_AES_128_GCM_SHA256;
 
 /// The most open requests of a client on a connection; browsers and proxies are content with 100.
 const REQUESTS: u32 = 128;
@@ -39,13 +41,16 @@ pub(crate) fn idle_timeout(idle: Duration) -> Duration {
     idle.max(SHORTEST_IDLE)
 }
 
-/// The settings of QUIC with this TLS configuration, or the reason why it has none: no TLS 1.3, or
-/// no AES-128-GCM.
+/// The settings of QUIC with this TLS configuration, or the reason why it has none.
 pub(crate) fn server_config(
     tls: &Arc<rustls::ServerConfig>,
     idle: Duration,
 ) -> Result<Arc<ServerConfig>, String> {
-    let crypto = QuicServerConfig::try_from(Arc::clone(tls)).map_err(|error| error.to_string())?;
+    // Initial packets have this suite whatever the operator allows (RFC 9001 §5.2).
+    let initial = TLS13_AES_128_GCM_SHA256.tls13().and_then(Tls13CipherSuite::quic_suite);
+    let initial = initial.ok_or("this machine has no AES-128-GCM for QUIC")?;
+    let crypto = QuicServerConfig::with_initial(Arc::clone(tls), initial);
+    let crypto = crypto.map_err(|error| error.to_string())?;
     let mut transport = TransportConfig::default();
     transport
         .max_concurrent_bidi_streams(REQUESTS.into())

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use sendoff_config::units;
+use sendoff_config::{CipherSuite, KeyExchange, units};
 
 use super::plain::FilePath;
 use crate::read::{Scope, Wrong, similar};
@@ -50,6 +50,54 @@ impl Word for CertificateFrom {
             Self::Auto => AUTO.to_owned(),
         }
     }
+}
+
+impl Word for CipherSuite {
+    const KIND: &'static str = "the name of a cipher suite";
+
+    fn parse(text: &str, _: &Scope<'_>) -> Result<Self, Wrong> {
+        let all = Self::ALL.map(|suite| (suite, suite.names()));
+        named(
+            text,
+            &all,
+            "TLS 1.2 and 1.3 have no other suites with forward secrecy and authenticated encryption",
+        )
+    }
+
+    fn text(&self) -> String {
+        let [_, openssl] = self.names();
+        openssl.to_owned()
+    }
+}
+
+impl Word for KeyExchange {
+    const KIND: &'static str = "the name of a group";
+
+    fn parse(text: &str, _: &Scope<'_>) -> Result<Self, Wrong> {
+        let all = Self::ALL.map(|group| (group, group.names()));
+        named(text, &all, "there are X25519MLKEM768, X25519, secp256r1 and secp384r1")
+    }
+
+    fn text(&self) -> String {
+        let [name, ..] = self.names();
+        name.to_owned()
+    }
+}
+
+/// The value with this name.
+fn named<T: Copy, const N: usize>(
+    text: &str,
+    all: &[(T, [&'static str; N])],
+    help: &str,
+) -> Result<T, Wrong> {
+    if let Some((value, _)) = all.iter().find(|(_, names)| names.contains(&text)) {
+        return Ok(*value);
+    }
+    let wrong = Wrong::new(format!("\"{text}\" is not known here"));
+    Err(match similar(text, all.iter().flat_map(|(_, names)| names.iter().copied())) {
+        Some(known) => wrong.help(format!("did you mean \"{known}\"?")),
+        None => wrong.help(help),
+    })
 }
 
 /// The URL of an authority's directory (RFC 8555 §7.1.1).

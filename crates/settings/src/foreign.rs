@@ -3,7 +3,7 @@
 //! A word for which a key with another name exists is in the table of keys (`also`, in `keys.rs`).
 
 const TLS: &str = "tls of [[site]] names the certificate, and an address with tls speaks it";
-const CIPHERS: &str = "remove it: the server chooses ciphers and keeps sessions by itself";
+const CIPHERS: &str = "remove it: the server keeps sessions by itself, and tls_ciphers and tls_groups at the top of the file restrict the algorithms";
 const COMPRESSION: &str = "compress = true needs no such key: levels and Vary are chosen by the server (docs/compression.md)";
 const PROXY: &str = "a route passes requests on: proxy = \"http://127.0.0.1:8080\", also with h2://, scgi://, uwsgi:// and ajp:// (docs/gateway.md)";
 const GRPC: &str = "gRPC is HTTP/2: a route passes it on with proxy = \"h2://127.0.0.1:50051\", over TLS with h2s:// (docs/gateway.md)";
@@ -19,9 +19,7 @@ const TABLE: &[(&[&str], &str)] = &[
     (&["https", "sslengine"], TLS),
     (
         &[
-            "ssl_ciphers",
             "ssl_dhparam",
-            "ssl_ecdh_curve",
             "ssl_prefer_server_ciphers",
             "ssl_session_cache",
             "ssl_session_tickets",
@@ -29,7 +27,6 @@ const TABLE: &[(&[&str], &str)] = &[
             "ssl_stapling",
             "ssl_stapling_verify",
             "ssl_trusted_certificate",
-            "sslciphersuite",
             "sslhonorcipherorder",
             "sslsessiontickets",
         ],

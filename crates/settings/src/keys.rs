@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use sendoff_config::{PoolConfig, TUNNEL_TIMEOUT};
+use sendoff_config::{CipherSuite, KeyExchange, PoolConfig, TUNNEL_TIMEOUT};
 use sendoff_setting_values::{
     AcmeDirectory, App, AppAddress, AuthorityUrl, Backend, Balance, Caching, Candidate,
     CertificateFrom, Charset, Client, ClientCertificates, Coding, Command, Compress, CookieDomain,
@@ -163,6 +163,14 @@ section! {
     /// The time from the end of that program until the authority is told to look.
     acme_dns_wait: Time = Time(seconds(10)),
         example "\"1m\"", also "propagation_delay";
+    /// The cipher suites of TLS that clients may choose from, by their names in OpenSSL or in the
+    /// registry of IANA. If no suite of a version of TLS is listed, all of its suites are allowed.
+    tls_ciphers: List<CipherSuite>, unless "all",
+        example "[\"TLS_AES_256_GCM_SHA384\", \"ECDHE-ECDSA-AES256-GCM-SHA384\"]", also "ssl_ciphers" "SSLCipherSuite" "ssl_conf_command" "cipher_suites";
+    /// The groups for the key exchange of TLS, the preferred one first. A group whose share the
+    /// client has sent is preferred to the others.
+    tls_groups: List<KeyExchange>, unless "all",
+        example "[\"X25519MLKEM768\", \"X25519\"]", also "ssl_ecdh_curve" "SSLOpenSSLConfCmd" "curves";
     /// The sites.
     site: Sections<Site> = Sections(Vec::new()),
         example "see below", also "server" "sites" "VirtualHost" "vhost";

@@ -9,7 +9,7 @@ use rustls::{Error, RootCertStore};
 use crate::credentials::{Credentials, certificates};
 use crate::examine::{Misfit, damage, misfit, unusable_key};
 
-/// Cryptographic algorithms.
+/// All cryptographic algorithms.
 pub(crate) static PROVIDER: LazyLock<Arc<CryptoProvider>> =
     LazyLock::new(|| Arc::new(aws_lc_rs::default_provider()));
 

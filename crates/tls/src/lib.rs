@@ -9,6 +9,7 @@
 //! configuration itself also goes to the PHP masters.
 #![forbid(unsafe_code)]
 
+mod algorithms;
 mod challenge;
 mod client;
 mod credentials;

@@ -9,8 +9,9 @@ use rustls::server::{
 };
 use rustls::sign::CertifiedKey;
 use rustls::version::{TLS12, TLS13};
-use sendoff_config::{Tls, TlsVersion};
+use sendoff_config::{Tls, TlsAlgorithms, TlsVersion};
 
+use crate::algorithms::provider;
 use crate::credentials::Credentials;
 use crate::identity::{PROVIDER, identity, issuers};
 
@@ -60,17 +61,18 @@ impl ResolvesServerCert for Only {
     }
 }
 
-/// The TLS settings for the clients of one site. `protocols`: for ALPN, the preferred one first.
+/// The TLS settings for the clients of one site, with these algorithms. `protocols`: for ALPN, the preferred one first.
 ///
 /// # Errors
 /// A sentence: the credentials cannot be used.
 pub fn site_tls(
     credentials: &Credentials,
     tls: &Tls,
+    algorithms: &TlsAlgorithms,
     tickets: &Tickets,
     protocols: &[&[u8]],
 ) -> Result<SiteTls, String> {
-    let provider = Arc::clone(&PROVIDER);
+    let provider = provider(algorithms);
     let versions: &[_] = match tls.oldest {
         TlsVersion::Tls12 => &[&TLS13, &TLS12],
         TlsVersion::Tls13 => &[&TLS13],
@@ -129,11 +131,12 @@ where
 /// # Errors
 /// A sentence: this machine has no TLS 1.3.
 pub fn quic_config(
+    algorithms: &TlsAlgorithms,
     tickets: &Tickets,
     protocols: &[&[u8]],
     of_site: impl Fn(Option<&str>) -> Option<Arc<ServerConfig>> + Send + Sync + 'static,
 ) -> Result<Arc<ServerConfig>, String> {
-    let mut config = ServerConfig::builder_with_provider(Arc::clone(&PROVIDER))
+    let mut config = ServerConfig::builder_with_provider(provider(algorithms))
         .with_protocol_versions(&[&TLS13])
         .map_err(|error| error.to_string())?
         .with_no_client_auth()

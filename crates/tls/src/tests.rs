@@ -5,7 +5,7 @@ use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use sendoff_config::{
     Acme, Certificate, Config, FrontConfig, Host, Limits, PageStore, Site, Timeouts, Tls,
-    TlsVersion, TrustedProxies,
+    TlsAlgorithms, TlsVersion, TrustedProxies,
 };
 use x509_parser::certificate::X509Certificate;
 use x509_parser::prelude::FromDer;
@@ -307,6 +307,7 @@ fn config_of(site: Site, state: &std::path::Path) -> Config {
         account: None,
         state: state.to_owned(),
         acme: None,
+        tls: TlsAlgorithms::default(),
         drain_delay: second,
         shutdown_timeout: second,
         front: FrontConfig {

@@ -7,7 +7,9 @@ use std::process::{Child, ChildStdin, Stdio};
 use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 
-use sendoff_tests::{Certificate, Client, LIMIT, Request, Server, dies_with_us, pattern, wait};
+use sendoff_tests::{
+    Certificate, Client, Http3, LIMIT, Request, Server, dies_with_us, pattern, wait,
+};
 
 use crate::{CLOSING, Secured, kernel_has_tls, s_client, text, tls};
 
@@ -55,6 +57,54 @@ fn sessions_are_resumed_by_every_event_loop_and_after_a_reload() {
             assert!(resumed.contains("Reused, TLSv1"), "{version}: {resumed}");
             assert!(resumed.contains("HTTP/1.1 200 OK"), "{resumed}");
         }
+    }
+}
+
+#[test]
+fn only_the_algorithms_that_the_operator_lists_are_agreed_on() {
+    let secured = Secured::new();
+    let certificate = secured.issue(&["localhost"]);
+    let config = |algorithms: &str| {
+        let config = format!(
+            "listen = ['127.0.0.1:0', '127.0.0.1:0 tls h3']\nthreads = 1\n{algorithms}\n[[pool]]\nworkers = 1\n\
+             [[site]]\nroot = 'root'\ntls = {{ {} }}\n",
+            tls(&certificate)
+        );
+        secured.site.write_at(secured.site.outside("sendoff.toml"), config)
+    };
+    let path = config(
+        "tls_ciphers = ['TLS_AES_256_GCM_SHA384', 'ECDHE-ECDSA-CHACHA20-POLY1305']\n\
+         tls_groups = ['P-384', 'X25519']",
+    );
+    let server = Server::try_run(&path, secured.site.root(), 1).unwrap();
+    let addr = server.tls_addr().unwrap();
+    let agreed = |options: &[&str]| s_client(addr, options, CLOSING);
+    for (options, seen) in [
+        (&["-tls1_3"][..], "TLS_AES_256_GCM_SHA384"),
+        (&["-tls1_2"], "ECDHE-ECDSA-CHACHA20-POLY1305"),
+        (&["-groups", "P-384"], "secp384r1"),
+        (&["-groups", "P-256:X25519"], "X25519"),
+    ] {
+        let said = agreed(options);
+        assert!(said.contains(seen) && said.contains("200 OK"), "{options:?}: {said}");
+    }
+    let others = [
+        &["-tls1_3", "-ciphersuites", "TLS_AES_128_GCM_SHA256:TLS_CHACHA20_POLY1305_SHA256"][..],
+        &["-tls1_2", "-cipher", "ECDHE-ECDSA-AES256-GCM-SHA384"],
+        &["-groups", "P-256"],
+    ];
+    for options in others {
+        let said = agreed(options);
+        assert!(said.contains("handshake failure") && !said.contains("200 OK"), "{said}");
+    }
+    // QUIC begins with AES-128 whatever is listed.
+    let over_quic = Http3::connect(addr, "localhost").ask(&Request::get("/seen.php"));
+    assert_eq!(over_quic.status(), 200);
+    config("");
+    server.command(&["reload"]).unwrap();
+    for options in others {
+        let said = agreed(options);
+        assert!(said.contains("200 OK"), "{options:?}: {said}");
     }
 }
 

@@ -89,7 +89,7 @@ impl Service for Services {
         };
         // Without a certificate, no client is served.
         self.tls(listener, None)?;
-        let config = quic_config(&self.tickets, QUIC_PROTOCOLS, of_site);
+        let config = quic_config(&self.config.tls, &self.tickets, QUIC_PROTOCOLS, of_site);
         let config = config.map_err(io::Error::other)?;
         self.quic.borrow_mut().insert(listener, Arc::clone(&config));
         Ok(config)

@@ -26,7 +26,7 @@ pub(super) fn find(name: &[u8], value: &[u8]) -> Option<(usize, bool)> {
 /// Comparisons with all took 3.5 % of the CPU time of a response of 1 KiB.
 struct ByLength {
     indices: [u8; TABLE.len()],
-    /// Where the entries with names of each length begin.
+    /// The position of the first entry with a name of each length.
     starts: [usize; LONGEST_NAME + 2],
 }
 

@@ -255,7 +255,7 @@ pub(super) fn tls_of_sites(
         let credentials = credentials.ok_or("they are missing");
         credentials
             .map_err(str::to_owned)
-            .and_then(|credentials| site_tls(credentials, tls, tickets, PROTOCOLS))
+            .and_then(|credentials| site_tls(credentials, tls, &config.tls, tickets, PROTOCOLS))
             .map(Some)
             .map_err(|why| format!("the credentials of site {}: {why}", site.name))
     };
@@ -271,14 +271,17 @@ pub(super) fn tls_replaced(
     vault: &Vault,
     tickets: &Tickets,
 ) -> Result<Arc<[Option<SiteTls>]>, String> {
+    let algorithms = &before.config.tls;
     let sites = before.config.sites.iter().zip(&vault.0).zip(&*before.tls);
     let of_site = |((site, credentials), tls): ((&Site, &Option<Credentials>), _)| match (
         &site.tls,
         credentials,
     ) {
-        (Some(tls), Some(credentials)) => site_tls(credentials, tls, tickets, PROTOCOLS)
-            .map(Some)
-            .map_err(|why| format!("the certificate of site {}: {why}", site.name)),
+        (Some(tls), Some(credentials)) => {
+            site_tls(credentials, tls, algorithms, tickets, PROTOCOLS)
+                .map(Some)
+                .map_err(|why| format!("the certificate of site {}: {why}", site.name))
+        }
         _ => Ok(Option::clone(tls)),
     };
     let replaced: Result<Arc<[_]>, _> = sites.map(of_site).collect();

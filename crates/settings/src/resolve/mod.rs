@@ -155,6 +155,7 @@ impl Context<'_> {
                 None => self.machine.state_folder(),
             },
             acme: self.acme(top, &sites),
+            tls: tls::algorithms(top),
             drain_delay: top.drain_delay.value.0,
             shutdown_timeout: top.shutdown_timeout.value.0,
             front: FrontConfig {

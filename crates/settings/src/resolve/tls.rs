@@ -2,6 +2,7 @@
 
 use sendoff_config::{
     AccountBinding, Acme, Certificate, ClientCertificates, DnsHook, ListenAddress, Site, Tls,
+    TlsAlgorithms,
 };
 use sendoff_setting_values::{
     At, CertificateFrom, FilePath, HostName, List, Listen, ListenPlace, Place,
@@ -223,6 +224,14 @@ impl Context<'_> {
             self.problems.error(path.place, says);
         }
         name.clone()
+    }
+}
+
+/// The algorithms of TLS that clients may choose from.
+pub(crate) fn algorithms(top: &keys::Top) -> TlsAlgorithms {
+    TlsAlgorithms {
+        ciphers: top.tls_ciphers.iter().flat_map(|list| list.value.values()).copied().collect(),
+        groups: top.tls_groups.iter().flat_map(|list| list.value.values()).copied().collect(),
     }
 }
 
