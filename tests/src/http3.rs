@@ -296,7 +296,7 @@ pub(crate) async fn connect(
     host: &str,
     config: ClientConfig,
 ) -> Result<(Endpoint, quinn::Connection, Requests), String> {
-    let endpoint = Endpoint::client("127.0.0.1:0".parse().unwrap()).unwrap();
+    let endpoint = Endpoint::client("0.0.0.0:0".parse().unwrap()).unwrap();
     let connecting = endpoint.connect_with(config, addr, host).unwrap();
     let connection = connecting.await.map_err(|error| error.to_string())?;
     let http = h3_quinn::Connection::new(connection.clone());

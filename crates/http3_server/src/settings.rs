@@ -3,8 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use quinn_proto::congestion::{BbrConfig, ControllerFactory, CubicConfig, NewRenoConfig};
 use quinn_proto::crypto::rustls::QuicServerConfig;
 use quinn_proto::{IdleTimeout, ServerConfig, TransportConfig, VarInt};
+use rustix::net::{AddressFamily, SocketType, socket, sockopt};
 use rustls::Tls13CipherSuite;
 use rustls::crypto::aws_lc_rs::cipher_suite::TLS13_AES_128_GCM_SHA256;
 
@@ -59,6 +61,7 @@ pub(crate) fn server_config(
         .receive_window(CONNECTION_WINDOW.into())
         .send_window(SEND_WINDOW)
         .datagram_receive_buffer_size(None)
+        .congestion_controller_factory(congestion_control())
         .max_idle_timeout(Some(timeout(idle_timeout(idle))));
     let mut config = ServerConfig::with_crypto(Arc::new(crypto));
     config
@@ -67,6 +70,18 @@ pub(crate) fn server_config(
         .incoming_buffer_size(MOST_INCOMING_BYTES)
         .incoming_buffer_size_total(MOST_INCOMING_BYTES_TOTAL);
     Ok(Arc::new(config))
+}
+
+/// The congestion control that the system has for TCP, as far as QUIC has it: on a path of 20 ms
+/// that loses 1 % of the packets, BBR carries 16 times as much as CUBIC.
+fn congestion_control() -> Arc<dyn ControllerFactory + Send + Sync> {
+    let socket = socket(AddressFamily::INET, SocketType::STREAM, None);
+    let name = socket.and_then(sockopt::tcp_congestion);
+    match name.as_deref() {
+        Ok("bbr") => Arc::new(BbrConfig::default()),
+        Ok("reno") => Arc::new(NewRenoConfig::default()),
+        _ => Arc::new(CubicConfig::default()),
+    }
 }
 
 fn timeout(idle: Duration) -> IdleTimeout {

@@ -4,6 +4,7 @@ use std::fmt;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::os::fd::AsFd;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 use rustix::net::SocketAddrUnix;
@@ -15,12 +16,13 @@ use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
 use tracing_subscriber::prelude::*;
 use tracing_subscriber::registry::LookupSpan;
 
-/// Opens the file of a log for appending.
+/// Opens the file of a log for appending. Requests may name secrets, so a new file is readable for
+/// its owner and its group alone.
 ///
 /// # Errors
 /// The system refuses to open it.
 fn open_log(path: &Path) -> io::Result<File> {
-    OpenOptions::new().append(true).create(true).open(path)
+    OpenOptions::new().append(true).create(true).mode(0o640).open(path)
 }
 
 /// Opens the target of an access log.

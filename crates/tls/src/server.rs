@@ -48,7 +48,8 @@ pub struct SiteTls {
 pub struct ClientDemand {
     /// The certificates of the trusted issuers, in PEM.
     issuers: String,
-    required: bool,
+    /// Clients without a certificate are refused.
+    pub required: bool,
 }
 
 /// Presents the same certificate to every client.

@@ -15,7 +15,7 @@ use rustix::net::{
 use rustix::process::{Pid, Signal, kill_process};
 use sendoff_config::{
     Account, Config, FrontConfig, Limits, PageStore, PoolConfig, Site, Snapshot, Timeouts,
-    TrustedProxies, WorkerScript, Workers, units,
+    TlsAlgorithms, TrustedProxies, WorkerScript, Workers, units,
 };
 use sendoff_pool_messages::ToMaster;
 
@@ -103,6 +103,7 @@ fn config_of(pool: PoolConfig, links: u8) -> Config {
         account: None,
         state: "/".into(),
         acme: None,
+        tls: TlsAlgorithms::default(),
         drain_delay: Duration::ZERO,
         shutdown_timeout: Duration::from_secs(30),
         front: FrontConfig {

@@ -88,8 +88,9 @@ impl HeadRules for SiteRules<'_> {
 }
 
 /// `Alt-Svc` (RFC 7838 §3) for a client that may speak HTTP/3 at the port that it has connected to.
+/// Behind a proxy that speaks TLS there is none: the client has connected to the proxy's port.
 fn alt_svc(request: &Request) -> Option<Bytes> {
-    let is_due = request.scheme == Scheme::Https && request.version != Version::HTTP_3;
+    let is_due = request.tls.is_some() && request.version != Version::HTTP_3;
     let port = request.local.port().filter(|_| is_due)?;
     Some(format!("h3=\":{port}\"; ma={ALT_SVC_LIFETIME}").into())
 }

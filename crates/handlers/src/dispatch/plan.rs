@@ -317,7 +317,14 @@ impl Services {
         if let Some(location) = site.by_https(request) {
             return Some(Answer::Redirect { status: StatusCode::PERMANENT_REDIRECT, location });
         }
-        let tls = request.tls.as_ref()?;
+        let demand = self.tls_of(Some(site.number)).and_then(|tls| tls.clients.as_ref());
+        let Some(tls) = &request.tls else {
+            let is_required = demand.is_some_and(|demand| demand.required);
+            return is_required.then(|| {
+                let why = "the site asks for client certificates, and the connection is in the clear or a proxy's";
+                Answer::refused(StatusCode::FORBIDDEN, why.to_owned())
+            });
+        };
         // The connection was made for another site, with a version of TLS that this site refuses.
         let wanted = self.config.sites.get(site.number).and_then(|site| site.tls.as_ref());
         let wanted = wanted.map(|tls| tls.oldest);
@@ -327,7 +334,6 @@ impl Services {
         }
         // The client was asked for its certificate by another site, before a reload, or over QUIC,
         // which does not ask (RFC 9110 §15.5.20).
-        let demand = self.tls_of(Some(site.number)).and_then(|tls| tls.clients.as_ref());
         (demand != tls.demand.as_ref()).then(|| {
             let why = "the site asks for other client certificates than the one that the connection was made for";
             Answer::refused(StatusCode::MISDIRECTED_REQUEST, why.to_owned())
