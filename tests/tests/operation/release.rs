@@ -81,6 +81,40 @@ fn a_switched_link_is_seen_by_the_next_request() {
 }
 
 #[test]
+fn a_folder_that_takes_the_name_of_the_root_is_served() {
+    let site = Site::new();
+    let root = site.outside("www");
+    let fill = |folder: &Path, text: &str| {
+        fs::create_dir(folder).unwrap();
+        fs::write(folder.join("page.txt"), text).unwrap();
+        fs::write(folder.join("secret.txt"), text).unwrap();
+    };
+    fill(&root, "one");
+    let server = start(&root);
+    // The kernel spreads them over the event loops.
+    let mut clients: Vec<_> = (0..6).map(|_| server.connect()).collect();
+    let mut all_see = |text: &str| {
+        for client in &mut clients {
+            let mut sees = || client.ask(&Request::get("/page.txt")).text() == text;
+            assert!(wait::until(LIMIT, &mut sees), "not {text}");
+        }
+    };
+    all_see("one");
+    let new = site.outside("new");
+    fill(&new, "two");
+    fs::rename(&root, site.outside("old")).unwrap();
+    fs::rename(&new, &root).unwrap();
+    all_see("two");
+    fs::remove_dir_all(&root).unwrap();
+    fill(&root, "three");
+    fs::write(root.join(".htaccess"), "<Files secret.txt>\nRequire all denied\n</Files>\n").unwrap();
+    all_see("three");
+    for client in &mut clients {
+        client.ask(&Request::get("/secret.txt")).expect(403);
+    }
+}
+
+#[test]
 fn every_response_under_load_is_of_one_release_and_none_is_lost() {
     let releases = Releases::new();
     let server = start(&releases.link);
