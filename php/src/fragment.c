@@ -51,6 +51,7 @@ typedef struct {
 	fragment_key key;
 	fragment_labels labels;
 	int seat;
+	bool has_begun;
 } making;
 
 static sent_fragment sent[STORED_MAX];
@@ -62,8 +63,9 @@ static uintptr_t buffers;
 static struct {
 	unsigned int kept, made;
 	int64_t making_time;
-	/* The seat of the fragment that is being made, and the number of purges when it was begun. */
-	int seats;
+	/* Fragments that are being made, one within the other, and the number of purges when the
+	 * outermost one was begun. */
+	unsigned int makings;
 	uint64_t purges;
 } counts;
 
@@ -191,22 +193,21 @@ static bool find_or_take(const fragment_key *key, fragment_found *found, int *se
 	return true;
 }
 
-/* Leaves the seat of a fragment that was made, or not. */
+/* The fragment was made, or not. */
 static void end_making(making *one)
 {
-	if (one->seat >= 0) {
-		fragments_release(one->seat);
-		one->seat = -1;
-		counts.seats--;
-	}
+	fragments_release(one->seat);
+	counts.makings -= one->has_begun;
+	one->has_begun = false;
 }
 
 static void begin_making(making *one, const fragment_call *args)
 {
-	fragments_label(&one->labels, &one->key, args->tags);
-	if (one->seat >= 0 && counts.seats++ == 0) {
+	if (counts.makings++ == 0) {
 		counts.purges = fragments_purges();
 	}
+	fragments_label(&one->labels, &one->key, args->tags);
+	one->has_begun = true;
 }
 
 /* Calls the function that makes a fragment. A bailout passes through. */
@@ -261,8 +262,8 @@ static void end_buffer(void)
 }
 
 /*
- * Makes a fragment, writes it and keeps it. It is not kept if the function has thrown, or has
- * opened or closed output buffers: its output is then not all there.
+ * Makes a fragment, writes it and keeps it. It is not kept if the function has thrown, has opened
+ * or closed output buffers, or has flushed or cleaned the buffer: its output is then not all there.
  */
 static void make_output(fragment_call *args, making *one)
 {
@@ -283,7 +284,8 @@ static void make_output(fragment_call *args, making *one)
 	if (is_exiting() || !OG(active) || OG(active)->opaq != buffer) {
 		return;
 	}
-	if (!EG(exception) && php_output_get_contents(&text) == SUCCESS) {
+	bool is_whole = !(OG(active)->flags & PHP_OUTPUT_HANDLER_STARTED);
+	if (!EG(exception) && is_whole && php_output_get_contents(&text) == SUCCESS) {
 		keep(one, args, Z_STRVAL(text), Z_STRLEN(text));
 		zval_ptr_dtor(&text);
 	}
@@ -450,7 +452,7 @@ PHP_FUNCTION(sendoff_fragment_store)
 	if (ttl > 0 && fragments_are_on() && ZSTR_LEN(key.text) <= NAME_MAX_LEN) {
 		fragments_label(&labels, &key, tags);
 		/* A purge since the fragment was begun may concern tags that were not known then. */
-		bool is_sure = counts.seats == 0 || fragments_purges() == counts.purges;
+		bool is_sure = counts.makings == 0 || fragments_purges() == counts.purges;
 		RETVAL_BOOL(is_sure &&
 					fragments_store(&key, &labels, ttl, ZSTR_VAL(value), ZSTR_LEN(value)));
 	}
