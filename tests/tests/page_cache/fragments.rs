@@ -4,7 +4,8 @@
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
 
-use sendoff_tests::{Client, Request, Server, Site};
+use rustix::process::Signal;
+use sendoff_tests::{Client, Request, Response, Server, Site, processes};
 
 /// `n` counts the runs of fragment `k`, which has a tag. `p` purges by LSCache's field.
 const PAGE: &str = "<?php
@@ -146,4 +147,36 @@ fn a_thousand_mixed_pages_are_the_pages_without_fragments() {
             });
         }
     });
+}
+
+/// Workers that are killed at any moment, also while they hold the lock of the shared memory or make
+/// a fragment, neither hold up others nor leave wrong bytes.
+#[test]
+fn killed_workers_leave_no_wrong_fragments() {
+    let site = Site::with("page.php", MIXED);
+    let server = Server::start(site.root(), &["--workers", "3"]);
+    let page = |seed: u32, more: &str| {
+        let request = Request::get(&format!("/page.php?seed={seed}{more}"));
+        server.connect().try_ask(&request).ok().filter(|page| page.status() == 200)
+    };
+    let expected: Vec<_> = (0..40).map(|seed| page(seed, "&plain").unwrap().body).collect();
+    let (page, expected) = (&page, &expected);
+    let complete = std::thread::scope(|scope| {
+        let clients = [0, 1, 2].map(|first| {
+            scope.spawn(move || {
+                let seeds = (0..200).map(|n| (n * 3 + first) % 40);
+                let pages = seeds.filter_map(|seed| Some((seed, page(seed, "")?)));
+                let is_right = |(seed, page): (u32, Response)| {
+                    assert!(page.body == expected[seed as usize], "seed {seed}");
+                };
+                pages.map(is_right).count()
+            })
+        });
+        for pid in (0..60).filter_map(|n| server.workers().get(n % 3).copied()) {
+            processes::signal(pid, Signal::KILL);
+            page(0, "");
+        }
+        clients.into_iter().map(|client| client.join().unwrap()).sum::<usize>()
+    });
+    assert!(complete > 100, "only {complete} complete pages");
 }
