@@ -11,6 +11,8 @@ fn main() {
         "backtrace",
         "boot",
         "embed",
+        "fragment",
+        "fragments",
         "functions",
         "globals",
         "hints",

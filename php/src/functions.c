@@ -1,7 +1,7 @@
 /*
  * The functions and settings that php-fpm adds to PHP, in a module of the same name as php-fpm's.
  */
-#include "php_sendoff.h"
+#include "fragments.h"
 #include "php_ini.h"
 #include "php_output.h"
 #include "ext/standard/head.h"
@@ -35,6 +35,39 @@ ZEND_BEGIN_ARG_WITH_RETURN_TYPE_INFO_EX(arginfo_handle_request, 0, 1, _IS_BOOL, 
 ZEND_ARG_TYPE_INFO(0, callback, IS_CALLABLE, 0)
 ZEND_END_ARG_INFO()
 
+ZEND_BEGIN_ARG_WITH_RETURN_TYPE_INFO_EX(arginfo_fragment, 0, 3, IS_VOID, 0)
+ZEND_ARG_TYPE_INFO(0, key, IS_STRING, 0)
+ZEND_ARG_TYPE_INFO(0, ttl, IS_LONG, 0)
+ZEND_ARG_TYPE_INFO(0, make, IS_CALLABLE, 0)
+ZEND_ARG_TYPE_INFO_WITH_DEFAULT_VALUE(0, tags, IS_ARRAY, 0, "[]")
+ZEND_END_ARG_INFO()
+
+ZEND_BEGIN_ARG_WITH_RETURN_TYPE_INFO_EX(arginfo_fragment_string, 0, 3, IS_STRING, 0)
+ZEND_ARG_TYPE_INFO(0, key, IS_STRING, 0)
+ZEND_ARG_TYPE_INFO(0, ttl, IS_LONG, 1)
+ZEND_ARG_TYPE_INFO(0, make, IS_CALLABLE, 0)
+ZEND_ARG_TYPE_INFO_WITH_DEFAULT_VALUE(0, tags, IS_ARRAY, 0, "[]")
+ZEND_END_ARG_INFO()
+
+ZEND_BEGIN_ARG_WITH_RETURN_TYPE_INFO_EX(arginfo_fragment_fetch, 0, 1, IS_STRING, 1)
+ZEND_ARG_TYPE_INFO(0, key, IS_STRING, 0)
+ZEND_END_ARG_INFO()
+
+ZEND_BEGIN_ARG_WITH_RETURN_TYPE_INFO_EX(arginfo_fragment_store, 0, 3, _IS_BOOL, 0)
+ZEND_ARG_TYPE_INFO(0, key, IS_STRING, 0)
+ZEND_ARG_TYPE_INFO(0, ttl, IS_LONG, 0)
+ZEND_ARG_TYPE_INFO(0, value, IS_STRING, 0)
+ZEND_ARG_TYPE_INFO_WITH_DEFAULT_VALUE(0, tags, IS_ARRAY, 0, "[]")
+ZEND_END_ARG_INFO()
+
+ZEND_BEGIN_ARG_WITH_RETURN_TYPE_INFO_EX(arginfo_fragment_delete, 0, 1, IS_VOID, 0)
+ZEND_ARG_TYPE_INFO(0, key, IS_STRING, 0)
+ZEND_END_ARG_INFO()
+
+ZEND_BEGIN_ARG_WITH_RETURN_TYPE_INFO_EX(arginfo_fragment_purge, 0, 0, IS_VOID, 0)
+ZEND_ARG_TYPE_INFO_WITH_DEFAULT_VALUE(0, tags, IS_ARRAY, 1, "null")
+ZEND_END_ARG_INFO()
+
 ZEND_BEGIN_ARG_WITH_RETURN_TYPE_MASK_EX(arginfo_fpm_get_status, 0, 0, MAY_BE_ARRAY | MAY_BE_FALSE)
 ZEND_END_ARG_INFO()
 
@@ -47,6 +80,12 @@ static const zend_function_entry functions[] = {
 	PHP_FE(fastcgi_finish_request, arginfo_fastcgi_finish_request)
 	PHP_FE(fpm_get_status, arginfo_fpm_get_status)
 	PHP_FE(apache_request_headers, arginfo_apache_request_headers)
+	PHP_FE(sendoff_fragment, arginfo_fragment)
+	PHP_FE(sendoff_fragment_string, arginfo_fragment_string)
+	PHP_FE(sendoff_fragment_fetch, arginfo_fragment_fetch)
+	PHP_FE(sendoff_fragment_store, arginfo_fragment_store)
+	PHP_FE(sendoff_fragment_delete, arginfo_fragment_delete)
+	PHP_FE(sendoff_fragment_purge, arginfo_fragment_purge)
 	PHP_FALIAS(getallheaders, apache_request_headers, arginfo_apache_request_headers)
 	PHP_FE_END
 };
@@ -71,6 +110,7 @@ PHP_INI_BEGIN()
 	SWITCH("cgi.fix_pathinfo", "1", PHP_INI_SYSTEM, fix_pathinfo)
 	SWITCH("fastcgi.logging", "1", PHP_INI_SYSTEM, fcgi_logging)
 	SWITCH("sendoff.reset_env", "0", PHP_INI_SYSTEM, reset_env)
+	SETTING("sendoff.fragments", "32M", PHP_INI_SYSTEM, OnUpdateLong, fragments)
 	SETTING("fastcgi.error_header", NULL, PHP_INI_SYSTEM, OnUpdateString, error_header)
 PHP_INI_END()
 /* clang-format on */
@@ -79,6 +119,8 @@ static PHP_MINIT_FUNCTION(sendoff_sapi)
 {
 	REGISTER_INI_ENTRIES();
 	sendoff_user_ini_startup();
+	fragments_startup(sendoff_php_settings.fragments);
+	fragment_startup();
 	if (sendoff_boot.script) {
 		return zend_register_functions(NULL, worker_functions, NULL, type);
 	}

@@ -231,8 +231,22 @@ bool lazy_blob_is_constant(const char *str, size_t len);
  */
 bool lazy_blob_find(const char *str, size_t len, uint32_t *blob);
 
+/*
+ * Stores bytes as a blob, among the constants, and returns the address of the blob's bytes. NULL:
+ * they are too short, or there is no room. Give it up when it is not needed any more.
+ */
+const char *lazy_blob_keep(const char *bytes, size_t len, uint32_t *blob);
+void lazy_blob_give_up(uint32_t blob, size_t len);
+
+/* Writes such a blob by zend_write. */
+void lazy_blob_write(const char *contents, size_t len, uint32_t blob);
+
+/* True if lazy_blob_write() writes this string. */
+bool lazy_blob_is_own(const char *str, size_t len);
+
 /* At the end of a request: drops constants that have been idle for long. */
 void lazy_blob_end_request(void);
+
 /* Shorter output is not searched, in bytes. (PHP's own tests run with less.) */
 #ifndef LAZY_SEARCH_MIN
 #define LAZY_SEARCH_MIN ((size_t)64 * 1024)
@@ -263,6 +277,9 @@ extern bool lazy_is_wanted;
 
 /* If set, called before the worker is asked for anything in a request. */
 extern void (*lazy_before_use)(void);
+
+/* If set, called at the end of a request, before its response ends. */
+extern void (*lazy_before_end)(void);
 
 /* If set, called before a segment is handed over; false: it must leave as bytes. */
 extern bool (*lazy_before_hand_over)(void);
@@ -332,7 +349,10 @@ void lazy_explain_write(const char *str, size_t len);
 /* The next output: bytes, a range of a file (recognised by comparison or not), or a constant. */
 void lazy_explain_bytes(const char *str, size_t len);
 void lazy_explain_file(uint32_t file, bool recognised);
-void lazy_explain_constant(void);
+void lazy_explain_constant(const char *what);
+/* At the end of a request that has sent fragments: their numbers, and the time in ms for those
+ * made. */
+void lazy_explain_fragments(unsigned int kept, unsigned int made, long time);
 /* True if zend_write is this module's hook, so that it sees all echoed bytes first. */
 bool lazy_output_is_hooked(void);
 

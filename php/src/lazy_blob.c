@@ -70,6 +70,13 @@ static struct {
 } shared[SHARED_MAPPINGS];
 static size_t shared_count;
 
+/* The blob that lazy_blob_write() writes; `at` is NULL at other times. */
+static struct {
+	const char *at;
+	size_t len;
+	uint32_t blob;
+} own;
+
 static constant constants[SETS][WAYS];
 static size_t stored;
 static size_t stored_bytes;
@@ -122,10 +129,18 @@ static bool is_shared(const char *start, const char *end)
 	return false;
 }
 
+bool lazy_blob_is_own(const char *str, size_t len)
+{
+	return str == own.at && len == own.len;
+}
+
 bool lazy_blob_is_constant(const char *str, size_t len)
 {
 	const zend_string *string = string_before(str);
 
+	if (lazy_blob_is_own(str, len)) {
+		return true;
+	}
 	return SENDOFF_G(threshold) > 0 && len >= (size_t)SENDOFF_G(threshold) &&
 		   (uintptr_t)string % sizeof(zend_ulong) == 0 && lazy_worker() &&
 		   is_shared((const char *)string, str + len) && ZSTR_LEN(string) == len &&
@@ -161,12 +176,39 @@ static constant *entry_of(const char *at, size_t len)
 	return least;
 }
 
+static bool has_room(size_t len)
+{
+	return stored < SENDOFF_BLOBS && stored_bytes + len <= SENDOFF_BLOB_BYTES;
+}
+
+const char *lazy_blob_keep(const char *bytes, size_t len, uint32_t *blob)
+{
+	const void *contents;
+
+	if (SENDOFF_G(threshold) <= 0 || len < (size_t)SENDOFF_G(threshold) || !lazy_worker() ||
+		lazy_now() < refused_until || !has_room(len)) {
+		return NULL;
+	}
+	if (sendoff_blob_store(lazy_worker(), bytes, len, blob, &contents) != 0) {
+		refused_until = lazy_now() + REFUSED_SECONDS;
+		return NULL;
+	}
+	stored++;
+	stored_bytes += len;
+	return contents;
+}
+
+void lazy_blob_give_up(uint32_t blob, size_t len)
+{
+	stored--;
+	stored_bytes -= len;
+	sendoff_blob_drop(lazy_attached(), blob);
+}
+
 static void forget(constant *entry)
 {
 	if (entry->contents) {
-		stored--;
-		stored_bytes -= entry->len;
-		sendoff_blob_drop(lazy_attached(), entry->blob);
+		lazy_blob_give_up(entry->blob, entry->len);
 	}
 	memset(entry, 0, sizeof(*entry));
 }
@@ -192,11 +234,6 @@ static constant *least_recently_used(void)
 	return oldest;
 }
 
-static bool has_room(size_t len)
-{
-	return stored < SENDOFF_BLOBS && stored_bytes + len <= SENDOFF_BLOB_BYTES;
-}
-
 static bool make_room(const constant *entry)
 {
 	if (entry->len > SENDOFF_BLOB_BYTES) {
@@ -214,23 +251,28 @@ static bool make_room(const constant *entry)
 
 static bool store(constant *entry)
 {
-	const void *contents;
-
 	if (entry->sightings < STORE_AT || lazy_now() < refused_until || !make_room(entry)) {
 		return false;
 	}
-	if (sendoff_blob_store(lazy_worker(), entry->at, entry->len, &entry->blob, &contents) != 0) {
-		refused_until = lazy_now() + REFUSED_SECONDS;
-		return false;
-	}
-	entry->contents = contents;
-	stored++;
-	stored_bytes += entry->len;
-	return true;
+	entry->contents = lazy_blob_keep(entry->at, entry->len, &entry->blob);
+	return entry->contents != NULL;
+}
+
+void lazy_blob_write(const char *contents, size_t len, uint32_t blob)
+{
+	own.at = contents;
+	own.len = len;
+	own.blob = blob;
+	zend_write(contents, len);
+	own.at = NULL;
 }
 
 bool lazy_blob_find(const char *str, size_t len, uint32_t *blob)
 {
+	if (lazy_blob_is_own(str, len)) {
+		*blob = own.blob;
+		return true;
+	}
 	if (!lazy_blob_is_constant(str, len)) {
 		return false;
 	}
@@ -257,6 +299,8 @@ void lazy_blob_end_request(void)
 {
 	time_t today = lazy_now();
 
+	/* A write that ended the script by a long jump has left it. */
+	own.at = NULL;
 	request++;
 	if (today == swept) {
 		return;

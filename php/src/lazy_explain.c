@@ -216,7 +216,16 @@ void lazy_explain_file(uint32_t file, bool recognised)
 	say_segment(recognised ? "file recognised" : "file", lazy_given_path(file));
 }
 
-void lazy_explain_constant(void)
+void lazy_explain_constant(const char *what)
 {
-	say_segment("file", "a constant");
+	say_segment("file", what);
+}
+
+void lazy_explain_fragments(unsigned int kept, unsigned int made, long time)
+{
+	char text[128];
+
+	snprintf(text, sizeof(text), "made of %u fragments, %u kept, %u made in %ld ms", kept + made,
+			 kept, made, time);
+	say("note", "", text, "");
 }

@@ -13,6 +13,8 @@ bool lazy_outlives_requests;
 
 void (*lazy_before_use)(void);
 
+void (*lazy_before_end)(void);
+
 bool lazy_output_is_hooked(void)
 {
 	return zend_write == lazy_write_hook;

@@ -209,6 +209,9 @@ static PHP_RINIT_FUNCTION(sendoff)
 
 static PHP_RSHUTDOWN_FUNCTION(sendoff)
 {
+	if (lazy_before_end) {
+		lazy_before_end();
+	}
 	lazy_output_end();
 	SENDOFF_G(in_request) = false;
 	lazy_match_reset();

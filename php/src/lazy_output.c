@@ -157,7 +157,7 @@ static bool hand_over_constant(const char *str, size_t len)
 		return false;
 	}
 	if (UNEXPECTED(lazy_explaining)) {
-		lazy_explain_constant();
+		lazy_explain_constant(lazy_blob_is_own(str, len) ? "a fragment" : "a constant");
 	}
 	if (!write_segment(blob, 0, len)) {
 		return false;

@@ -13,6 +13,7 @@ mod log;
 mod master;
 mod pool;
 mod prepared;
+mod purges;
 mod slot;
 mod start;
 mod watch;

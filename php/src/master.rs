@@ -20,6 +20,7 @@ use sendoff_sys::process::{Forked, SignalFd, fork};
 use crate::engine::stuck_signal;
 use crate::log::{WorkerLog, log};
 use crate::pool;
+use crate::purges::counters;
 use crate::slot::{Slot, Worker, WorkerStart};
 use crate::watch::Watch;
 
@@ -132,19 +133,23 @@ impl<'a> Master<'a> {
             replace_at,
             open_files,
         };
-        master.announce_status();
+        master.announce_pool();
         // The master of a pool with zero idle workers is started because a request waits.
         master.keep(pool.first_workers().max(1));
         Ok(master)
     }
 
-    /// Gives the front its end of the socket on which workers ask for the state of the pool.
-    fn announce_status(&self) {
+    /// Gives the front its end of the socket on which workers ask for the state of the pool, and the
+    /// counters by which it purges fragments.
+    fn announce_pool(&self) {
         // A front that has ended needs none; the next one announces itself.
-        if let Err(error) = pool::announce_status(self.socket.as_fd(), self.status.0.as_fd())
+        if let Err(error) =
+            pool::announce_pool(self.socket.as_fd(), self.status.0.as_fd(), counters())
             && !pool::has_front_ended(&error)
         {
-            log(format_args!("fpm_get_status() will return false: {error}"));
+            log(format_args!(
+                "fpm_get_status() will return false, and the front cannot purge fragments: {error}"
+            ));
         }
     }
 
@@ -333,7 +338,7 @@ impl<'a> Master<'a> {
         while let Some(message) = pool::receive(self.socket.as_fd(), &mut message) {
             match ToMaster::decode(message) {
                 Some(ToMaster::FrontStarted { at }) => {
-                    self.announce_status();
+                    self.announce_pool();
                     self.let_go(at);
                 }
                 Some(ToMaster::Workers(count)) if self.bounds().contains(&count) => {

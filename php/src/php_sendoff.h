@@ -26,6 +26,8 @@ typedef struct {
 	char *error_header;
 	/* True if a worker script gets $_ENV anew for each request. */
 	bool reset_env;
+	/* Bytes for the fragments of the pool; 0: none is kept. */
+	zend_long fragments;
 } sendoff_php_ini;
 
 extern sendoff_php_ini sendoff_php_settings;

@@ -83,12 +83,18 @@ pub(crate) fn status_sockets() -> io::Result<(OwnedFd, OwnedFd)> {
     Ok(socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?)
 }
 
-/// Sends the front its end of that socket pair. Such a message has the process id 0, and no links.
+/// Sends the front its end of that socket pair, and the pool's counters of purges if it keeps
+/// fragments. Such a message has the process id 0, and no links.
 ///
 /// # Errors
 /// Same as [`announce`].
-pub(crate) fn announce_status(pool: BorrowedFd<'_>, front: BorrowedFd<'_>) -> io::Result<()> {
-    send_with(pool, &[0; 8], &[front])
+pub(crate) fn announce_pool(
+    pool: BorrowedFd<'_>,
+    status: BorrowedFd<'_>,
+    purges: Option<BorrowedFd<'_>>,
+) -> io::Result<()> {
+    let fds: Vec<_> = [status].into_iter().chain(purges).collect();
+    send_with(pool, &[0; 8], &fds)
 }
 
 /// Reports to the front that the worker script has failed to boot: process id 0, and the largest

@@ -19,8 +19,9 @@ use sendoff_message::request::{
 };
 use sendoff_message::response::ResponseHead;
 use sendoff_page_cache::{
-    ApplicationOutcome, Flight, Key, LsCacheRequest, MakePermit, OriginFailure, PURGE_METHODS,
-    Page, Purge, PurgeCount, Recorder, RecordingContext, Validity, ordered, without_ignored,
+    ApplicationOutcome, Flight, FragmentPurge, Key, LsCacheRequest, MakePermit, OriginFailure,
+    PURGE_METHODS, Page, Purge, PurgeCount, Recorder, RecordingContext, Validity, ordered,
+    without_ignored,
 };
 use sendoff_report::explain::Remark;
 use sendoff_site::router::{Script, Upstream};
@@ -320,6 +321,7 @@ pub(crate) async fn purge(context: &Context<'_>, sink: &mut dyn Sink) -> Result<
         // A route that lets clients purge may be for some paths only.
         false => Purge::of(site_name(context), &host_of(request), &request.uri),
     };
+    purge_fragments(context, &purge);
     let cache = Arc::clone(&context.services.page_cache);
     let request = context.request.shown();
     let Ok(pages) = tokio::task::spawn_blocking(move || cache.purge(&purge)).await else {
@@ -330,6 +332,22 @@ pub(crate) async fn purge(context: &Context<'_>, sink: &mut dyn Sink) -> Result<
     let body = Bytes::from(format!("purged: {pages}\n"));
     respond::respond(StatusCode::OK, &kind, &body, sink).await?;
     Ok(Outcome::Sent)
+}
+
+/// Purges the fragments that the workers of the request's site keep, as far as a purge of its pages
+/// concerns them.
+pub(crate) fn purge_fragments(context: &Context<'_>, purge: &Purge) {
+    let Context { services, site, .. } = *context;
+    let tags = match purge.of_fragments() {
+        FragmentPurge::Nothing => return,
+        FragmentPurge::Tags(tags) => Some(tags),
+        FragmentPurge::Everything => None,
+    };
+    let Some(site) = services.config.sites.get(site.number) else { return };
+    let numbers = [site.pool, site.worker.as_ref().map(|worker| worker.pool)];
+    for pool in numbers.into_iter().flatten().filter_map(|number| services.pools.get(number)) {
+        pool.shared.purge_fragments(tags.as_deref());
+    }
 }
 
 /// The value of `Cache-Status` for a page.

@@ -10,7 +10,7 @@ use sendoff_message::lscache::{COOKIE, is_for_cache};
 use sendoff_message::response::ResponseHead;
 use sendoff_page_cache::purges;
 
-use crate::cached::host_of;
+use crate::cached::{host_of, purge_fragments};
 use crate::context::Context;
 
 /// The field by which LiteSpeed's servers, and their plugins' tools, tell a kept page from others.
@@ -35,6 +35,7 @@ pub(crate) fn obey_purges(context: &Context<'_>, fields: &[Field], sink: &mut dy
     }
     let cache = Arc::clone(&services.page_cache);
     for purge in purges(fields, &config.name, &host_of(request), &request.headers) {
+        purge_fragments(context, &purge);
         let pages = cache.purge(&purge);
         let request = request.shown();
         tracing::debug!(request, pages, "an application has kept pages forgotten");

@@ -43,8 +43,7 @@ pub use key::Key;
 pub use lscache::{LsCacheRequest, NamedPurge, purges, without_ignored};
 pub use orders::{METHODS as PURGE_METHODS, ordered};
 pub use page::{OriginFailure, Page, Validity};
-pub use purge::Purge;
-pub use purge::PurgeCount;
+pub use purge::{FragmentPurge, Purge, PurgeCount};
 pub use recorder::{ApplicationOutcome, Recorder, RecordingContext};
 pub use store::PageCache;
 

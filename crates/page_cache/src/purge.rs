@@ -29,6 +29,17 @@ pub enum Purge {
     Named(NamedPurge),
 }
 
+/// The fragments of PHP workers that a purge concerns.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum FragmentPurge<'a> {
+    /// It names pages by their addresses: none.
+    Nothing,
+    /// The fragments with one of these tags.
+    Tags(Vec<&'a str>),
+    /// All fragments.
+    Everything,
+}
+
 impl Purge {
     /// The purge of the pages of a site at an address, or at all addresses with a beginning that is
     /// followed by `*`.
@@ -83,6 +94,16 @@ impl Purge {
     /// The purge of the page of a site that a `Location` field leads to, if it is on the same host.
     pub fn of_location(site: &str, host: &str, location: &[u8]) -> Option<Self> {
         located(host, location).map(|address| Self::named(site, Named::Address(address)))
+    }
+
+    /// The fragments that it concerns.
+    #[must_use]
+    pub fn of_fragments(&self) -> FragmentPurge<'_> {
+        match self {
+            Self::Everything => FragmentPurge::Everything,
+            Self::Page(_) | Self::Beneath(_) => FragmentPurge::Nothing,
+            Self::Named(named) => named.of_fragments(),
+        }
     }
 
     /// True if it leaves pages that are sent while new ones are made.
@@ -234,6 +255,29 @@ mod tests {
             assert!(!purge.concerns(&of("other", uri)), "{purge:?}");
         }
         assert!(Purge::of_url("http://a.test/x").unwrap().concerns(&of("other", "/x")));
+    }
+
+    #[test]
+    fn fragments_are_purged_by_tags_and_by_purges_of_everything() {
+        let of = |names| {
+            let mut purge = NamedPurge::new("s");
+            purge.names = names;
+            Purge::Named(purge)
+        };
+        let tag = || Named::Tag("post-1".to_owned());
+        let page = || Named::Address(address("/x"));
+        let pattern = || Named::TagWith(vec!["post".to_owned()]);
+        for (purge, concerned) in [
+            (Purge::Everything, FragmentPurge::Everything),
+            (Purge::Page(address("/x")), FragmentPurge::Nothing),
+            (Purge::Beneath(address("/")), FragmentPurge::Nothing),
+            (of(vec![page()]), FragmentPurge::Nothing),
+            (of(vec![page(), tag()]), FragmentPurge::Tags(vec!["post-1"])),
+            (of(vec![tag(), pattern()]), FragmentPurge::Everything),
+            (of(vec![Named::All]), FragmentPurge::Everything),
+        ] {
+            assert_eq!(purge.of_fragments(), concerned, "{purge:?}");
+        }
     }
 
     #[test]

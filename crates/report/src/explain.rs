@@ -197,8 +197,12 @@ impl Report {
         }
     }
 
-    /// Adds a remark about the segments that follow, or about a read that returned plain bytes.
+    /// Adds a remark about the segments that follow, about a read that returned plain bytes, or about
+    /// the response as a whole.
     pub fn remark(&mut self, remark: Remark) {
+        if remark.how == "note" {
+            return self.note(remark.what);
+        }
         if remark.how != "read" {
             self.remark = remark;
             return;

@@ -16,6 +16,7 @@ pub mod memfd;
 pub mod output;
 mod outq;
 pub mod process;
+pub mod purges;
 pub mod ring;
 pub mod shared;
 pub mod tcp;

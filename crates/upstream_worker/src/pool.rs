@@ -2,11 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use sendoff_report::workers::{Described, PhpReport, PoolReport, WorkerReport};
+use sendoff_sys::purges::PurgeCounters;
 pub use sendoff_upstream::error::{Retry, UpstreamError, UpstreamErrorKind};
 use sendoff_upstream::queue::{Number, QueueLimits, WaitQueue};
 use tokio::sync::{Notify, oneshot};
@@ -37,6 +39,8 @@ pub struct Pool {
     news: Notify,
     /// Notified when workers cannot start.
     failed: Notify,
+    /// The counters by which fragments of the workers are purged; `None`: the master keeps none.
+    purges: Mutex<Option<PurgeCounters>>,
 }
 
 #[derive(Debug)]
@@ -160,9 +164,29 @@ impl Pool {
             ring: None,
         };
         let (state, link_made, news) = (Mutex::new(state), Notify::new(), Notify::new());
-        let failed = Notify::new();
+        let (failed, purges) = (Notify::new(), Mutex::new(None));
         let (started, describes) = (SystemTime::now(), AtomicBool::new(false));
-        Arc::new(Self { state, loops, limits, started, describes, link_made, news, failed })
+        Arc::new(Self { state, loops, limits, started, describes, link_made, news, failed, purges })
+    }
+
+    /// Takes the counters of purges of a new master; `None`: it keeps no fragments.
+    pub fn set_purge_counters(&self, counters: Option<OwnedFd>) {
+        let opened = counters.as_ref().map(PurgeCounters::open).transpose();
+        let opened = opened.inspect_err(|error| {
+            tracing::error!(%error, "fragments of a pool cannot be purged");
+        });
+        *self.purges.lock().unwrap_or_else(PoisonError::into_inner) = opened.unwrap_or_default();
+    }
+
+    /// Purges the fragments of the workers with one of these tags; `None`: all fragments. Workers
+    /// send none of them once this has returned.
+    pub fn purge_fragments(&self, tags: Option<&[&str]>) {
+        let purges = self.purges.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(counters) = &*purges else { return };
+        match tags {
+            Some(tags) => tags.iter().for_each(|tag| counters.purge(tag.as_bytes())),
+            None => counters.purge_everything(),
+        }
     }
 
     /// Lets the workers take requests from a ring. Call it before the first worker comes.

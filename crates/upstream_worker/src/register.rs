@@ -45,8 +45,8 @@ pub enum LinkOrigin {
 /// big-endian.
 const MESSAGE_LEN: usize = 8;
 
-/// Message that comes with the socket on which workers ask for the state of the pool: process id 0,
-/// no links.
+/// Message that comes with the socket on which workers ask for the state of the pool, and with the
+/// counters of purges if the master keeps fragments: process id 0, no links.
 const QUESTIONS: [u8; MESSAGE_LEN] = [0; MESSAGE_LEN];
 
 /// Message that the worker script has failed to boot.
@@ -54,7 +54,7 @@ const CANNOT_START: [u8; MESSAGE_LEN] = [0, 0, 0, 0, 255, 255, 255, 255];
 
 /// Hands each worker that arrives on the pool socket to the event loops, one link per event loop.
 /// `pool`: the number of the pool. `questions` gets the sockets on which workers ask for the state
-/// of the pool, one from each master. `cannot_start` is called when the worker script has failed to
+/// of the pool, one from each master, and `purges` its counters of purges. `cannot_start` is called when the worker script has failed to
 /// boot, `out_of_memory` when the kernel has killed a process of the pool for want of memory.
 /// Returns when the supervisor closes the other end.
 ///
@@ -65,15 +65,17 @@ pub async fn receive_workers(
     pool_socket: OwnedFd,
     loops: &[UnboundedSender<NewLink>],
     mut questions: impl FnMut(OwnedFd),
+    purges: impl Fn(Option<OwnedFd>),
     cannot_start: impl Fn(),
     out_of_memory: impl Fn(),
 ) -> io::Result<()> {
     let packets = Packets::new(pool_socket)?;
     let mut next = 0;
     loop {
-        let Some((message, fds)) = packets.next(MESSAGE_LEN).await? else { return Ok(()) };
+        let Some((message, mut fds)) = packets.next(MESSAGE_LEN).await? else { return Ok(()) };
         if *message == QUESTIONS {
-            fds.into_iter().for_each(&mut questions);
+            fds.pop_front().into_iter().for_each(&mut questions);
+            purges(fds.pop_front());
             continue;
         }
         if *message == CANNOT_START {

@@ -218,7 +218,8 @@ impl Master {
             return Announced::CannotStart;
         }
         if pid == 0 {
-            assert_eq!((fds.len(), links), (1, 0));
+            // Counters of purges come along if the pool keeps fragments.
+            assert!(links == 0 && [1, 2].contains(&fds.len()));
             return Announced::Questions;
         }
         assert_eq!(fds.len(), links as usize + 1);

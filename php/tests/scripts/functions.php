@@ -8,7 +8,8 @@ var_dump(get_cfg_var('cfg_file_path'), ini_get('display_errors'), ini_get('html_
 $ours = array_diff(get_loaded_extensions(), ['sendoff']);
 sort($ours);
 echo implode(' ', $ours), "\n";
-$functions = array_diff(get_defined_functions()['internal'], ['fpm_get_status', 'sendoff_stats', 'headers_send']);
+$functions = array_diff(get_defined_functions()['internal'], ['fpm_get_status', 'headers_send']);
+$functions = array_filter($functions, fn($name) => !str_starts_with($name, 'sendoff_'));
 sort($functions);
 echo implode(' ', $functions), "\n";
 var_dump(defined('STDIN'), defined('STDOUT'), isset($argv), $_SERVER['argc'] ?? null);

@@ -6,6 +6,7 @@ mod boot_cost;
 #[path = "../common/mod.rs"]
 mod common;
 mod crashing;
+mod fragments;
 mod like_fpm;
 mod pool;
 mod worker;

@@ -9,6 +9,7 @@ mod dokuwiki;
 mod dokuwiki_slow;
 mod farm;
 mod fields;
+mod fragments;
 mod frameworks;
 mod kept;
 mod lscache;

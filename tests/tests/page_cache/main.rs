@@ -5,6 +5,7 @@
 mod ending;
 mod esi;
 mod esi_kept;
+mod fragments;
 mod lscache;
 mod lscache_attacks;
 mod named;

@@ -8,7 +8,7 @@ use super::cookies::Owner;
 use super::fields::Labels;
 use crate::address::PageAddress;
 use crate::key::Hash;
-use crate::purge::located;
+use crate::purge::{FragmentPurge, located};
 
 /// A purge that an application or a request has ordered.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -110,6 +110,23 @@ impl NamedPurge {
             }
             _ => None,
         }
+    }
+
+    /// The fragments that it concerns. Fragments have only tags, which are not compared with
+    /// expressions: those concern all fragments.
+    pub(crate) fn of_fragments(&self) -> FragmentPurge<'_> {
+        let mut tags = Vec::new();
+        for named in &self.names {
+            match named {
+                Named::All | Named::TagWith(_) => return FragmentPurge::Everything,
+                Named::Tag(tag) => tags.push(tag.as_str()),
+                Named::Address(_)
+                | Named::Beneath(_)
+                | Named::Containing(_)
+                | Named::AddressWith(_) => {}
+            }
+        }
+        if tags.is_empty() { FragmentPurge::Nothing } else { FragmentPurge::Tags(tags) }
     }
 
     pub(crate) fn places(&self) -> Places {

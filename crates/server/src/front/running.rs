@@ -11,13 +11,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use sendoff_config::{Config, LogTarget, PoolConfig};
-use sendoff_page_cache::PageCache;
+use sendoff_page_cache::{FragmentPurge, PageCache};
 use sendoff_report::access_log;
 use sendoff_report::access_log::LogFile;
 use sendoff_report::status::Status;
 use sendoff_tls::{Tickets, Vault};
 use sendoff_upstream_fastcgi::attached::Attached;
 use sendoff_upstream_worker::master::Master;
+use sendoff_upstream_worker::pool::Pool;
 use sendoff_upstream_worker::register::{NewLink, receive_workers};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::{JoinHandle, spawn_blocking, spawn_local};
@@ -83,6 +84,7 @@ pub(super) struct Means {
 /// A pool whose workers the front receives.
 struct RunningPool {
     place: usize,
+    shared: Arc<Pool>,
     /// Closed once no user of the pool is left.
     users: watch::Sender<()>,
     receives: JoinHandle<()>,
@@ -150,6 +152,7 @@ impl RunningFront {
         let (lost, at_end) = (self.means.lost.clone(), Rc::clone(&phase));
         let NewPool { shared: pool, config, program, .. } = new.clone();
         let application = program.as_ref().map(|program| Arc::clone(&program.attached));
+        let shared = Arc::clone(&pool);
         let receives = spawn_local(async move {
             let mut answers = Tasks::default();
             let (ended, abandoned) = (Arc::clone(&pool), Arc::clone(&pool));
@@ -164,8 +167,9 @@ impl RunningFront {
                         answers = Tasks(vec![spawn_local(answer)]);
                     };
                     let cannot_start = || failing.set_cannot_start();
-                    receive_workers(place, socket, &links, answers, cannot_start, out_of_memory)
-                        .await
+                    let purges = |counters| pool.set_purge_counters(counters);
+                    let more = (cannot_start, out_of_memory);
+                    receive_workers(place, socket, &links, answers, purges, more.0, more.1).await
                 }
             };
             match at_end.get() {
@@ -180,7 +184,7 @@ impl RunningFront {
                 Phase::Leaving => {}
             }
         });
-        Rc::new(RunningPool { place, users, receives, phase, application })
+        Rc::new(RunningPool { place, shared, users, receives, phase, application })
     }
 
     /// The current configuration.
@@ -206,6 +210,12 @@ impl RunningFront {
                 }
                 FrontOrder::Status(reply) => drop(spawn_local(self.status(reply))),
                 FrontOrder::Purge(purge, reply) => {
+                    if let FragmentPurge::Everything = purge.of_fragments() {
+                        self.pools
+                            .borrow()
+                            .iter()
+                            .for_each(|pool| pool.shared.purge_fragments(None));
+                    }
                     let cache = Arc::clone(&self.means.page_cache);
                     // Fails if the other side no longer waits for the answer.
                     drop(spawn_blocking(move || reply.send(cache.purge(&purge))));
