@@ -9,6 +9,10 @@ use bytes::Bytes;
 use http::header::{self, HeaderName};
 use http::uri::Uri;
 use http::{HeaderMap, StatusCode};
+use sendoff_application_response::beginning::{ReceivedHead, ResponseStart};
+use sendoff_application_response::exchange::UpstreamExchange;
+use sendoff_application_response::failure::ApplicationFailure;
+use sendoff_application_response::fields::is_for_server;
 use sendoff_exchange::head_filter::HeadFilter;
 use sendoff_exchange::sink::Sink;
 use sendoff_message::Cut;
@@ -19,16 +23,12 @@ use sendoff_site::effects::{AccessRequirements, Effects};
 use sendoff_site::sendable::Denied;
 use sendoff_site::{InternalTarget, Rewrites};
 
-use crate::application::beginning::{ReceivedHead, ResponseStart};
-use crate::application::exchange::UpstreamExchange;
-use crate::application::failure::ApplicationFailure;
 use crate::application::proxy::{self, Passed};
 use crate::application::script::Call;
 use crate::context::Context;
 use crate::error::Outcome;
 use crate::head_rules;
 use crate::response::internal_redirect;
-use crate::response::named;
 use crate::response::requirements::{NotMet, check};
 
 const FIELD: &[u8] = b"x-reproxy-url";
@@ -282,7 +282,7 @@ fn merge(own: &ResponseHead, head: &mut ResponseHead) {
     head.is_incomplete |= other.is_incomplete;
     head.accel_expires = head.take("X-Accel-Expires");
     let is_of_the_bytes = |field: &Field| OF_THE_BYTES.iter().any(|name| field.is(name));
-    head.fields.retain(|field| !is_of_the_bytes(field) && !named::is_for_server(field.name()));
+    head.fields.retain(|field| !is_of_the_bytes(field) && !is_for_server(field.name()));
     let has_type = head.has("Content-Type");
     head.fields.extend(
         other
