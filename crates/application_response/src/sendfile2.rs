@@ -14,7 +14,7 @@ use sendoff_exchange::sink;
 use sendoff_exchange::sink::Sink;
 use sendoff_message::Cut;
 use sendoff_message::response::{CgiHead, ResponseHead};
-use sendoff_site::sendable::{ByPath, Denied};
+use sendoff_site_files::sendable::{ByPath, Denied};
 use sendoff_static_files::Entry;
 
 use crate::fields::is_for_server;
@@ -93,7 +93,7 @@ mod tests {
     use std::os::fd::AsRawFd;
 
     use super::*;
-    use sendoff_site::sendable::Sendable;
+    use sendoff_site_files::sendable::Sendable;
 
     fn text(sendable: &Sendable, value: &str) -> Result<String, u16> {
         let segments = open(sendable, value.as_bytes()).map_err(|denied| denied.status.as_u16())?;

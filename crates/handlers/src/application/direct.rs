@@ -11,7 +11,7 @@ use sendoff_exchange::sink::Sink;
 use sendoff_fastcgi::direct::{self, Sent};
 use sendoff_fastcgi::handover::Sockets;
 use sendoff_message::Cut;
-use sendoff_site::router::Script;
+use sendoff_site_files::router::Script;
 use sendoff_transport::descriptors;
 use sendoff_transport::descriptors::Level;
 use sendoff_upstream::cgi::RequestMessageBuilder;

@@ -13,7 +13,7 @@ use sendoff_exchange::sink::Sink;
 use sendoff_message::Cut;
 use sendoff_report::at_work::Phase;
 use sendoff_report::mode::Mode;
-use sendoff_site::router::{Script, Upstream};
+use sendoff_site_files::router::{Script, Upstream};
 use tokio::time::Instant;
 
 use crate::application::direct::{self, LendOutcome};

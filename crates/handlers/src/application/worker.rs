@@ -15,7 +15,7 @@ use sendoff_exchange::sink::{Sink, unless_gone};
 use sendoff_fastcgi::handover::{ACCEPT_PARAM, Sockets};
 use sendoff_message::request;
 use sendoff_report::at_work::Phase;
-use sendoff_site::router::Script;
+use sendoff_site_files::router::Script;
 use sendoff_upstream::cgi::{RequestMessage, RequestMessageBuilder};
 use sendoff_upstream::error::{Retry, UpstreamErrorKind};
 use sendoff_upstream_worker::link::LocalPool;

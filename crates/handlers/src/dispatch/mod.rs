@@ -34,7 +34,7 @@ use sendoff_report::limits::Limit;
 use sendoff_report::log_line::{LogLine, Notes};
 use sendoff_site::Site;
 use sendoff_site::effects::Answer;
-use sendoff_site::router::PathTarget;
+use sendoff_site_files::router::PathTarget;
 use sendoff_tls::{SiteTls, quic_config};
 
 pub(crate) use self::fragment::{PlannedFragment, change_fragment};

@@ -12,7 +12,7 @@ use sendoff_exchange::sink::Sink;
 use sendoff_message::Cut;
 use sendoff_message::response::{CgiHead, Field, ResponseHead};
 use sendoff_site::naming::Naming;
-use sendoff_site::sendable::{ByPath, Denied};
+use sendoff_site_files::sendable::{ByPath, Denied};
 use sendoff_static_files as static_files;
 use sendoff_static_files::Entry;
 

@@ -28,7 +28,7 @@ use sendoff_message::response::{CgiHead, ResponseHead};
 use sendoff_report::explain::Remark;
 use sendoff_site::decided_for::DecidedFor;
 use sendoff_site::naming::Naming;
-use sendoff_site::sendable::{Denied, Sendable};
+use sendoff_site_files::sendable::{Denied, Sendable};
 use sendoff_static_files::Entry;
 use sendoff_upstream_fastcgi::application::Application;
 

@@ -20,8 +20,8 @@ use sendoff_message::request::{CONDITIONS, Request};
 use sendoff_message::response::{CgiHead, Field, ResponseHead};
 use sendoff_site::decided_for::DecidedFor;
 use sendoff_site::effects::{AccessRequirements, Effects};
-use sendoff_site::sendable::Denied;
 use sendoff_site::{InternalTarget, Rewrites};
+use sendoff_site_files::sendable::Denied;
 
 use crate::application::proxy::{self, Passed};
 use crate::application::script::Call;
@@ -155,7 +155,7 @@ fn target(
         Ok(None) => Err(denied(&format!(
             "no route with internal = true and proxy = \"{origin}\" concerns its path"
         ))),
-        Err(answer) => Err(Denied::of(answer, url)),
+        Err(answer) => Err(answer.into_denied(url)),
     }
 }
 
