@@ -100,7 +100,7 @@ impl UpstreamExchange {
     /// Takes the request back if the upstream has not got it. Returns false if it may have begun to
     /// answer.
     #[must_use]
-    pub fn withdraw(&self) -> bool {
+    pub(crate) fn withdraw(&self) -> bool {
         match self {
             Self::Worker(exchange) => exchange.withdraw(),
             Self::Application(_) | Self::Gateway(_) => false,
