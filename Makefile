@@ -48,8 +48,8 @@ build:
 dist:
 	tools/install serve
 	cargo build --profile $(PROFILE) --bin sendoff --bin sendoff-php --bin sendoff-lua
-	cargo build --profile $(PROFILE) --package sendoff-php --lib
-	tools/extension host $(BUILT) $(BUILT)/libsendoff_php.a
+	@# The library of the module is a part of sendoff-php: a build of its own would make its dependencies again, with fewer features.
+	tools/extension host $(BUILT) "$$(ls -t $(BUILT)/deps/libsendoff_php-*.a | head -n 1)"
 
 # The programs and the module without their symbols, which stay in target/dist, the unit for systemd, manual pages, completions and log rotation; DESTDIR and PREFIX say where.
 install: dist

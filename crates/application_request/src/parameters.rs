@@ -8,8 +8,8 @@ use http::header::{CONTENT_TYPE, COOKIE};
 use sendoff_config::{Address, FastCgiAuthorizer};
 use sendoff_fastcgi::handover::ACCEL_PARAM;
 use sendoff_message::request::{Request, Scheme, TlsFacts, decode_path, protocol};
-use sendoff_site::router::{Script, Upstream};
-use sendoff_site::sendable::Sendable;
+use sendoff_site_files::router::{Script, Upstream};
+use sendoff_site_files::sendable::Sendable;
 use sendoff_upstream::cgi::RequestMessageBuilder;
 
 use crate::ApplicationRequest;

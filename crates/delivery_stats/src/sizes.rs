@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::collections::HashMap;
 
-use sendoff_site::router::Script;
+use sendoff_site_files::router::Script;
 
 /// Maximum number of remembered scripts; one more script clears the table.
 const MAX_SCRIPTS: usize = 1024;
@@ -38,7 +38,7 @@ impl Sizes {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use sendoff_site::router::Upstream;
+    use sendoff_site_files::router::Upstream;
 
     fn script(name: String) -> Script {
         let filename = name.into_bytes();

@@ -24,7 +24,7 @@ use sendoff_page_cache::{
     without_ignored,
 };
 use sendoff_report::explain::Remark;
-use sendoff_site::router::{Script, Upstream};
+use sendoff_site_files::router::{Script, Upstream};
 use tokio::time::timeout;
 
 pub(crate) use self::address::AddressLookup;

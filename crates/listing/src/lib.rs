@@ -11,7 +11,8 @@ use http::header::ACCEPT;
 use httpdate::fmt_http_date;
 use percent_encoding::percent_encode;
 use sendoff_message::request::{NOT_IN_PATH, Request};
-use sendoff_site::listing::{ListEntry, ListKind};
+use sendoff_site::listing::ListEntry;
+use sendoff_site_files::router::ListKind;
 use serde_json::json;
 
 /// The page loads nothing and runs no scripts, whatever a name contains.

@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 mod clock;
+pub mod configured;
 mod cut;
 pub mod lscache;
 pub mod request;

@@ -11,13 +11,13 @@ use sendoff_lua_host::{ScriptAnswer, Traces};
 use sendoff_message::request::Request;
 use sendoff_message::request::{LimitKey, RouteId};
 use sendoff_report::limits::Limit;
+use sendoff_site_files::router::PathTarget;
 use sendoff_static_files::Entry;
 
 use super::decided_for::DecidedFor;
 use super::decision::Decision;
 use super::field_change::FieldChanges;
 use super::pool_page::PoolPage;
-use super::router::PathTarget;
 
 /// The effects of routes, except for the choice of the handler.
 #[derive(Debug, Default)]

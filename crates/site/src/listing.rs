@@ -4,6 +4,7 @@ use std::rc::Rc;
 
 use sendoff_config::BasicAuth;
 use sendoff_message::request::Request;
+use sendoff_site_files::router::ListKind;
 use sendoff_static_files::Refusal;
 
 use super::Site;
@@ -22,15 +23,6 @@ pub struct ListEntry {
     pub kind: ListKind,
     /// Its last modification, in seconds since 1970.
     pub modified: u64,
-}
-
-/// The kind of an entry.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum ListKind {
-    /// A folder.
-    Folder,
-    /// A regular file of this size in bytes.
-    File(u64),
 }
 
 /// Lists one folder for one client.

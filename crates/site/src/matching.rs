@@ -6,10 +6,10 @@ use pcre2::bytes::{Regex, RegexBuilder};
 use sendoff_config::{Clients, FieldCondition, Network};
 use sendoff_message::request::variables::{ParameterName, cookie_texts, joined_cookies};
 use sendoff_message::request::{Endpoint, Request};
+use sendoff_site_files::path::{contains, has_ending};
 
 use super::effects::CountedBy;
 use super::maps::{Maps, When};
-use super::never_served::has_ending;
 use super::text::{Captured, Groups};
 
 /// The most steps of one match, so that no path occupies the event loop. PCRE2's own limit of
@@ -316,11 +316,6 @@ impl Conditions {
         }
         Ok(Some(matched))
     }
-}
-
-/// True if a folder contains a path or is the path itself.
-pub(super) fn contains(folder: &[u8], path: &[u8]) -> bool {
-    path.strip_prefix(folder).is_some_and(|rest| rest.is_empty() || rest.starts_with(b"/"))
 }
 
 fn is_method(name: &str, method: &Method) -> bool {

@@ -11,14 +11,14 @@ use std::path::Path;
 
 use http::{Method, StatusCode};
 use sendoff_message::request::Request;
+use sendoff_site_files::router::PathTarget;
+use sendoff_site_files::sendable::{ByPath, Denied, Sendable};
 use sendoff_static_files::Entry;
 
 use super::Site;
 use super::decided_for::DecidedFor;
 use super::effects::{AccessRequirements, Answer};
-use super::router::PathTarget;
 use super::rules::read_by_application;
-use super::sendable::{ByPath, Denied, Sendable};
 
 /// The files that the response to one request may name.
 #[derive(Debug)]
@@ -78,7 +78,7 @@ impl<'a> Naming<'a> {
         let mut requirements = AccessRequirements::default();
         self.check_routes(named, &mut requirements)?;
         let read = read_by_application(named);
-        for read in read.map_err(|answer| Denied::of(answer, &named.path))? {
+        for read in read.map_err(|answer| answer.into_denied(&named.path))? {
             self.check_routes(&read, &mut requirements)?;
         }
         self.require(named, requirements)
@@ -93,7 +93,7 @@ impl<'a> Naming<'a> {
         let decided = self.site.rules.named(named, requirements);
         self.note_decided_for(requirements.decided_for);
         decided.map_err(|answer| {
-            let mut denied = Denied::of(answer, &named.path);
+            let mut denied = answer.into_denied(&named.path);
             denied.why +=
                 "; a route with internal = true in place of deny would let applications name it";
             denied
@@ -175,14 +175,14 @@ impl ByPath for Naming<'_> {
     }
 }
 
-impl Denied {
-    /// The reason why a route refuses a name.
-    pub fn of(answer: Answer, name: &[u8]) -> Self {
-        let (status, why) = match answer {
-            Answer::Path(PathTarget::Refused { status, why }) => (status, why),
+impl Answer {
+    /// The reason why a route refuses a name with this answer.
+    pub fn into_denied(self, name: &[u8]) -> Denied {
+        let (status, why) = match self {
+            Self::Path(PathTarget::Refused { status, why }) => (status, why),
             _ => (StatusCode::FORBIDDEN, None),
         };
         let why = why.as_deref().unwrap_or("the route refuses it");
-        Self { status, why: format!("{}: {why}", name.escape_ascii()) }
+        Denied { status, why: format!("{}: {why}", name.escape_ascii()) }
     }
 }

@@ -15,9 +15,11 @@ use sendoff_config::{
 use sendoff_http1::client::HopByHop;
 use sendoff_lua::Phase;
 use sendoff_lua_host::{Asks, Call, ScriptsResult, SiteScripts, without_dots};
+use sendoff_message::configured::shared_field;
 use sendoff_message::request::RouteId;
 use sendoff_message::request::{Request, normalise};
 use sendoff_message::response::Field;
+use sendoff_site_files::router::{PathTarget, Router, Upstream};
 
 use super::decided_for::DecidedFor;
 use super::effects::{Answer, Effects};
@@ -25,8 +27,7 @@ use super::field_change::{Action, FieldChange, FieldChanges};
 use super::maps::Maps;
 use super::matching::{Conditions, Matched, may_ask};
 use super::pool_page::PoolPage;
-use super::router::{PathTarget, Router, Upstream};
-use super::text::{Captured, Text, Use, shared_field};
+use super::text::{Captured, Text, Use};
 
 use mapped::limit_by;
 pub(super) use named::read_by_application;

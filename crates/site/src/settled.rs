@@ -4,10 +4,10 @@ use std::rc::Rc;
 
 use http::Method;
 use sendoff_message::request::Request;
+use sendoff_site_files::router::PathTarget;
 
 use crate::Site;
 use crate::effects::{Answer, Effects};
-use crate::router::PathTarget;
 
 /// The conditions under which a decision still holds for its address, in the same generation of the
 /// configuration.

@@ -10,7 +10,7 @@
 
 use bytes::Bytes;
 use sendoff_delivery::segment::Segment;
-use sendoff_site::sendable::{ByPath, Denied};
+use sendoff_site_files::sendable::{ByPath, Denied};
 
 use crate::part::{MAX_NAME, broken, take};
 
@@ -197,7 +197,7 @@ fn file(files: &impl ByPath, name: &[u8], range: Range) -> Result<Option<Segment
 mod tests {
     use super::*;
     use crate::sample::site;
-    use sendoff_site::sendable::Sendable;
+    use sendoff_site_files::sendable::Sendable;
 
     fn read(sendable: &Sendable, body: &[u8], piece: usize) -> Result<(String, bool), u16> {
         let (mut chunks, mut out) = (Chunks::default(), Vec::new());

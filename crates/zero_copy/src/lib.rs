@@ -12,7 +12,7 @@ use bytes::Bytes;
 use sendoff_delivery::segment::Segment;
 use sendoff_message::response::CgiHead;
 use sendoff_report::explain::Remark;
-use sendoff_site::sendable::{ByPath, Denied};
+use sendoff_site_files::sendable::{ByPath, Denied};
 
 use chunks::Chunks;
 use places::Places;

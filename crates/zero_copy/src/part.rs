@@ -2,7 +2,7 @@
 
 use bytes::{Buf, Bytes};
 use http::StatusCode;
-use sendoff_site::sendable::Denied;
+use sendoff_site_files::sendable::Denied;
 
 /// The longest file name in a body (Linux: `PATH_MAX`).
 pub(crate) const MAX_NAME: u64 = 4096;

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use bytes::Bytes;
 use sendoff_delivery::segment::Segment;
-use sendoff_site::sendable::{ByPath, Denied};
+use sendoff_site_files::sendable::{ByPath, Denied};
 
 use crate::part::{MAX_NAME, broken, take};
 

@@ -1,7 +1,7 @@
 //! A site for tests: two of its files may be sent by an application, the third may not.
 
 use sendoff_config::{Accel, Site};
-use sendoff_site::sendable::Sendable;
+use sendoff_site_files::sendable::Sendable;
 
 /// `root/a` ("A") and `more/b` ("BB") may be sent by their paths, `accel/d e` may not.
 pub(crate) fn site() -> (tempfile::TempDir, Sendable) {

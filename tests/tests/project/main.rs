@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "the panic is the failure report")]
 
 mod chromium;
+mod crates;
 mod demo;
 mod documents;
 mod example;

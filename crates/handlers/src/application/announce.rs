@@ -4,6 +4,7 @@
 use std::rc::Rc;
 
 use bytes::Bytes;
+use sendoff_application_response::exchange::UpstreamExchange;
 use sendoff_fastcgi::channel::{CHANNEL_FIELD, CHANNEL_PARAM, FRONT_PARAM, SOFTWARE_START};
 use sendoff_fastcgi::direct::ACCEPT_DIRECT;
 use sendoff_fastcgi::handover::{
@@ -15,7 +16,6 @@ use sendoff_upstream_fastcgi::application::Application;
 use sendoff_upstream_worker::claims::Claim;
 
 use crate::application::accept::words;
-use crate::application::exchange::UpstreamExchange;
 use crate::context::Context;
 
 /// Ways of answering that depend on the request.

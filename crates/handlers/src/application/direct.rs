@@ -3,19 +3,19 @@
 
 use bytes::Bytes;
 use http::StatusCode;
+use sendoff_application_response::exchange::UpstreamExchange;
+use sendoff_application_response::relay::{self, RelayedBody};
 use sendoff_config::LendPolicy;
 use sendoff_exchange::client::{Lender, Terms};
 use sendoff_exchange::sink::Sink;
 use sendoff_fastcgi::direct::{self, Sent};
 use sendoff_fastcgi::handover::Sockets;
 use sendoff_message::Cut;
-use sendoff_site::router::Script;
+use sendoff_site_files::router::Script;
 use sendoff_transport::descriptors;
 use sendoff_transport::descriptors::Level;
 use sendoff_upstream::cgi::RequestMessageBuilder;
 
-use crate::application::exchange::UpstreamExchange;
-use crate::application::relay::{self, RelayedBody};
 use crate::context::Context;
 use crate::head_rules;
 
@@ -103,6 +103,7 @@ pub(crate) async fn take_over(
         surplus: sent.surplus,
         zero_copy: None,
         is_unbuffered: false,
+        patience: &context.services.patience,
     };
-    relay::pass_body(context, sink, exchange, body).await
+    relay::pass_body(context.site, context.request, sink, exchange, body).await
 }

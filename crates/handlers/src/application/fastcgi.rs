@@ -6,6 +6,9 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use sendoff_application_response::beginning::{NoAnswer, ReceivedHead, ResponseStart};
+use sendoff_application_response::exchange::UpstreamExchange;
+use sendoff_application_response::failure::ApplicationFailure;
 use sendoff_exchange::sink::{Sink, unless_gone};
 use sendoff_report::at_work::Phase;
 use sendoff_transport::lent::LentSocket;
@@ -18,10 +21,8 @@ use sendoff_upstream_fastcgi::shared::Reuse;
 use sendoff_upstream_worker::claims::Claim;
 
 use crate::application::announce::{self, Offered};
-use crate::application::beginning::{self, NoAnswer, ReceivedHead, ResponseStart};
 use crate::application::direct::{self, LendOutcome};
-use crate::application::exchange::UpstreamExchange;
-use crate::application::failure::ApplicationFailure;
+use crate::application::read_start;
 use crate::application::retry::{is_repeatable, log_retry};
 use crate::application::script::{Answered, Call, Role, Unanswered, is_untouched};
 use crate::application::tunnel::TunnelOffer;
@@ -193,7 +194,7 @@ impl Call<'_> {
             let exchange = unless_gone(sink, begun).await?.map_err(FailedAttempt::Silent)?;
             sink.client().notes().note_phase(Phase::Running);
             let mut exchange = UpstreamExchange::Application(Box::new(exchange));
-            let why = match beginning::read(&exchange, &self.context, sink).await? {
+            let why = match read_start(&exchange, &self.context, sink).await? {
                 Ok(mut answer) => {
                     if let ResponseStart::Head(begun) = &mut answer {
                         let ReceivedHead { head, rest, .. } = &mut **begun;

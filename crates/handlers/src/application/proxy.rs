@@ -6,6 +6,11 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use sendoff_application_request::public_urls::make_public;
+use sendoff_application_response::beginning::{NoAnswer, ResponseStart};
+use sendoff_application_response::exchange::UpstreamExchange;
+use sendoff_application_response::failure::ApplicationFailure;
+use sendoff_application_response::fields::is_for_server;
+use sendoff_application_response::host_cookie;
 use sendoff_exchange::sink::{Sink, unless_gone};
 use sendoff_grpc::{WebCall, WebResponse};
 use sendoff_message::Cut;
@@ -19,15 +24,11 @@ use sendoff_upstream_gateway::{
     GatewayTunnel,
 };
 
-use crate::application::beginning::{self, NoAnswer, ResponseStart};
-use crate::application::bound;
-use crate::application::exchange::UpstreamExchange;
-use crate::application::failure::ApplicationFailure;
+use crate::application::read_start;
 use crate::application::retry::{is_repeatable, log_retry};
 use crate::application::script::Call;
 use crate::context::Context;
 use crate::error::Outcome;
-use crate::response::named::is_for_server;
 use ::http::{Method, StatusCode, Version};
 
 /// The application to which a route passes a request, and the matched prefix.
@@ -165,7 +166,7 @@ async fn ask_host(
         sink.client().notes().note_phase(Phase::Running);
         let is_kept = exchange.is_kept();
         let exchange = UpstreamExchange::Gateway(exchange);
-        let no_answer = match beginning::read(&exchange, context, sink).await? {
+        let no_answer = match read_start(&exchange, context, sink).await? {
             Ok(answer) => return Ok(Ok((exchange, answer))),
             Err(no_answer) => no_answer,
         };
@@ -216,7 +217,8 @@ async fn pass_on(
             make_public(&mut head);
             exchange.attempt().into_iter().for_each(|host| host.tag_cookie(&mut head.fields));
             let cookie = exchange.attempt().and_then(AttemptGuard::new_cookie);
-            let cookie = cookie.map(|cookie| bound::set_cookie(&cookie, call.context.request));
+            let cookie =
+                cookie.map(|cookie| host_cookie::set_cookie(&cookie, call.context.request));
             let limit = gateway.proxy().timeouts.tunnel;
             switch(*exchange, SwitchedHead { head, cookie }, limit)
         }

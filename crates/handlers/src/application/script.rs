@@ -5,18 +5,18 @@ use std::rc::Rc;
 
 use http::{Method, StatusCode};
 use sendoff_application_request::parameters::parameters;
+use sendoff_application_response::beginning::ResponseStart;
+use sendoff_application_response::exchange::UpstreamExchange;
+use sendoff_application_response::failure::ApplicationFailure;
 use sendoff_config::{Address, Attachment, TUNNEL_TIMEOUT};
 use sendoff_exchange::sink::Sink;
 use sendoff_message::Cut;
 use sendoff_report::at_work::Phase;
 use sendoff_report::mode::Mode;
-use sendoff_site::router::{Script, Upstream};
+use sendoff_site_files::router::{Script, Upstream};
 use tokio::time::Instant;
 
-use crate::application::beginning::ResponseStart;
 use crate::application::direct::{self, LendOutcome};
-use crate::application::exchange::UpstreamExchange;
-use crate::application::failure::ApplicationFailure;
 use crate::application::proxy::{self, SwitchedHead};
 use crate::context::Context;
 use crate::error::Outcome;

@@ -6,6 +6,8 @@ use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 use http::Version;
+use sendoff_application_response::beginning::{NoAnswer, ResponseStart};
+use sendoff_application_response::exchange::UpstreamExchange;
 use sendoff_exchange::sink::Sink;
 use sendoff_http1::client::{HopByHop, LineEnds};
 use sendoff_message::Cut;
@@ -15,9 +17,8 @@ use sendoff_upstream::cgi::RequestMessageBuilder;
 use sendoff_upstream_fastcgi::application::Application;
 use sendoff_upstream_gateway::{GatewayExchange, GatewayTimeLimits, RequestProtocol, WebSocketKey};
 
-use crate::application::beginning::{self, NoAnswer, ResponseStart};
-use crate::application::exchange::UpstreamExchange;
 use crate::application::proxy;
+use crate::application::read_start;
 use crate::context::Context;
 
 /// The parameter for the field `Sec-WebSocket-Key`.
@@ -89,7 +90,7 @@ impl TunnelOffer {
             Ok(exchange) => UpstreamExchange::Gateway(exchange),
             Err(why) => return Ok(Err(NoAnswer::Silent(why))),
         };
-        let answer = beginning::read(&exchange, context, sink).await?;
+        let answer = read_start(&exchange, context, sink).await?;
         Ok(answer.map(|answer| (exchange, answer)))
     }
 }

@@ -8,11 +8,14 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use http::StatusCode;
+use sendoff_application_response::beginning::NoAnswer;
+use sendoff_application_response::exchange::UpstreamExchange;
+use sendoff_application_response::failure::ApplicationFailure;
 use sendoff_exchange::sink::{Sink, unless_gone};
 use sendoff_fastcgi::handover::{ACCEPT_PARAM, Sockets};
 use sendoff_message::request;
 use sendoff_report::at_work::Phase;
-use sendoff_site::router::Script;
+use sendoff_site_files::router::Script;
 use sendoff_upstream::cgi::{RequestMessage, RequestMessageBuilder};
 use sendoff_upstream::error::{Retry, UpstreamErrorKind};
 use sendoff_upstream_worker::link::LocalPool;
@@ -20,10 +23,8 @@ use sendoff_upstream_worker::posted::{Acquired, RequestNotes};
 use tokio::time::Instant;
 
 use crate::application::accept::accepted;
-use crate::application::beginning::{self, NoAnswer};
 use crate::application::direct::{self, LendOutcome};
-use crate::application::exchange::UpstreamExchange;
-use crate::application::failure::ApplicationFailure;
+use crate::application::read_start;
 use crate::application::script::{Answered, Call, is_untouched};
 use crate::pages::pool;
 
@@ -104,7 +105,7 @@ impl Call<'_> {
                 }
             };
             let exchange = UpstreamExchange::Worker(exchange);
-            let begun = beginning::read(&exchange, &self.context, sink).await;
+            let begun = read_start(&exchange, &self.context, sink).await;
             if let UpstreamExchange::Worker(exchange) = &exchange
                 && let Some(at) = exchange.taken_at()
             {

@@ -12,7 +12,7 @@ use sendoff_report::limits::Limit;
 use sendoff_site::DecisionContext;
 use sendoff_site::decision::User;
 use sendoff_site::effects::{Answer, FailedRequest};
-use sendoff_site::router::PathTarget;
+use sendoff_site_files::router::PathTarget;
 
 use super::plan::SitePlan;
 use crate::application::authorizer::{self, Verdict};

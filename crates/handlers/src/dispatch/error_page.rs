@@ -14,7 +14,7 @@ use sendoff_message::Cut;
 use sendoff_message::request::{CONDITIONS, Request};
 use sendoff_site::DecisionContext;
 use sendoff_site::effects::{Answer, FailedRequest};
-use sendoff_site::router::PathTarget;
+use sendoff_site_files::router::PathTarget;
 
 use super::plan::SitePlan;
 use super::{handle, one_line};

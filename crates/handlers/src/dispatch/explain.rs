@@ -14,7 +14,7 @@ use sendoff_message::response::{Framing, ResponseHead};
 use sendoff_report::explain::{FIELD, FileWay, Remark, Report};
 use sendoff_report::log_line::Notes;
 use sendoff_site::effects::Answer;
-use sendoff_site::router::PathTarget;
+use sendoff_site_files::router::PathTarget;
 
 use super::plan::SitePlan;
 use super::{answer_or_refuse, filters};

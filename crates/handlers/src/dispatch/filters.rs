@@ -11,12 +11,12 @@
 
 use bytes::Bytes;
 use http::Version;
+use sendoff_application_response::host_cookie;
 use sendoff_exchange::head_filter::{HeadFilter, HeadRules};
 use sendoff_exchange::sink::Sink;
 use sendoff_message::request::{Request, Scheme};
 use sendoff_message::response::ResponseHead;
 
-use crate::application::bound;
 use crate::context::Context;
 use crate::head_rules;
 use crate::services::Services;
@@ -65,7 +65,7 @@ impl HeadRules for SiteRules<'_> {
     fn change(&mut self, head: &mut ResponseHead) {
         let Self { context, hsts, alt_svc, set_by_scripts } = self;
         *set_by_scripts = change(context, head);
-        bound::add_cookies(head);
+        host_cookie::add_cookies(head);
         if let Some(hsts) = hsts {
             head_rules::set_default(head, "Strict-Transport-Security", hsts);
         }

@@ -9,8 +9,8 @@ use sendoff_message::Cut;
 use sendoff_message::request::Request;
 use sendoff_message::response::ResponseHead;
 use sendoff_site::effects::{Answer, Effects};
-use sendoff_site::router::PathTarget;
 use sendoff_site::{Settled, Site};
+use sendoff_site_files::router::PathTarget;
 
 use super::answer_or_refuse;
 use super::filters::{self, SiteRules};

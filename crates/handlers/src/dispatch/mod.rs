@@ -20,6 +20,7 @@ use std::sync::atomic::Ordering;
 use bytes::Bytes;
 use http::StatusCode;
 use rustls::ServerConfig;
+use sendoff_application_response::rate_limit::Paced;
 use sendoff_compress::{Compressed, Policy, Producer};
 use sendoff_config::{FrontConfig, Party, TrustedProxies};
 use sendoff_exchange::service::{Answered, Service};
@@ -33,7 +34,7 @@ use sendoff_report::limits::Limit;
 use sendoff_report::log_line::{LogLine, Notes};
 use sendoff_site::Site;
 use sendoff_site::effects::Answer;
-use sendoff_site::router::PathTarget;
+use sendoff_site_files::router::PathTarget;
 use sendoff_tls::{SiteTls, quic_config};
 
 pub(crate) use self::fragment::{PlannedFragment, change_fragment};
@@ -48,7 +49,6 @@ use crate::lscache;
 use crate::lua;
 use crate::pages::{listing, metrics, pool, status};
 use crate::respond;
-use crate::response::rate_limit::Paced;
 use crate::services::Services;
 
 /// The protocols that clients of QUIC may choose (ALPN).

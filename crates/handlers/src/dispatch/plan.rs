@@ -17,8 +17,8 @@ use sendoff_report::at_work::AtWorkGuard;
 use sendoff_report::explain::is_asked;
 use sendoff_report::limits::Limit;
 use sendoff_site::effects::{Answer, Effects, RouteLimit};
-use sendoff_site::router::{PathTarget, Upstream};
 use sendoff_site::{DecisionContext, Site};
+use sendoff_site_files::router::{PathTarget, Upstream};
 
 use crate::application::authorizer::Denial;
 use crate::esi;

@@ -14,7 +14,7 @@ use sendoff_report::pool_page;
 use sendoff_report::pool_page::Format;
 use sendoff_report::workers::Described;
 use sendoff_site::pool_page::{PoolPage, PoolPageKind};
-use sendoff_site::router::{Script, Upstream};
+use sendoff_site_files::router::{Script, Upstream};
 
 use crate::context::Context;
 

@@ -16,8 +16,8 @@ use sendoff_message::request::{BadPath, CONDITIONS, NOT_IN_PATH, Request, decode
 use sendoff_message::response::{CgiHead, Field, ResponseHead};
 use sendoff_site::effects::Effects;
 use sendoff_site::naming::Naming;
-use sendoff_site::sendable::Denied;
 use sendoff_site::{InternalTarget, Rewrites};
+use sendoff_site_files::sendable::Denied;
 
 use crate::application::proxy::{self, Passed};
 use crate::context::Context;
@@ -78,7 +78,7 @@ pub(crate) fn by_uri(
         false => Ok(None),
     };
     naming.note_decided_for(effects.decided_for);
-    let target = target.map_err(|answer| Denied::of(answer, uri))?;
+    let target = target.map_err(|answer| answer.into_denied(uri))?;
     match &target {
         Some(_) => naming.may_pass_on(&named)?,
         None if may_name => naming.may_name(&named)?,

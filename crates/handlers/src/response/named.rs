@@ -6,16 +6,15 @@ use std::path::Path;
 
 use bytes::Bytes;
 use http::{HeaderMap, Method, StatusCode};
+use sendoff_application_response::fields::is_for_server;
 use sendoff_exchange::sink;
 use sendoff_exchange::sink::Sink;
-use sendoff_fastcgi::channel::is_for_front;
 use sendoff_message::Cut;
 use sendoff_message::response::{CgiHead, Field, ResponseHead};
 use sendoff_site::naming::Naming;
-use sendoff_site::sendable::{ByPath, Denied};
+use sendoff_site_files::sendable::{ByPath, Denied};
 use sendoff_static_files as static_files;
 use sendoff_static_files::Entry;
-use sendoff_zero_copy as zero_copy;
 
 use crate::context::Context;
 use crate::error::Outcome;
@@ -108,11 +107,6 @@ pub(crate) async fn respond(
     out.fields.extend(response.fields.into_iter().filter(said));
     sink::respond(sink, out, response.body).await?;
     Ok(Outcome::Sent)
-}
-
-/// True for a field that is addressed to the server: it reaches no client.
-pub(crate) fn is_for_server(name: &[u8]) -> bool {
-    is_for_front(name) || name.eq_ignore_ascii_case(zero_copy::FIELD.as_bytes())
 }
 
 /// True if a field of the application is removed; the file may have a field of the same name.

@@ -10,6 +10,13 @@
 //! ```
 
 use http::{Method, StatusCode};
+use sendoff_application_response::beginning::ReceivedHead;
+use sendoff_application_response::companions::Companions;
+use sendoff_application_response::exchange::UpstreamExchange;
+use sendoff_application_response::host_cookie;
+use sendoff_application_response::rate_limit::Paced;
+use sendoff_application_response::relay::{self, RelayedBody};
+use sendoff_application_response::sendfile2;
 use sendoff_config::GatewayProtocol;
 use sendoff_delivery::segment::Segment;
 use sendoff_exchange::head_filter::HeadFilter;
@@ -21,25 +28,18 @@ use sendoff_message::response::{CgiHead, ResponseHead};
 use sendoff_report::explain::Remark;
 use sendoff_site::decided_for::DecidedFor;
 use sendoff_site::naming::Naming;
-use sendoff_site::sendable::{Denied, Sendable};
+use sendoff_site_files::sendable::{Denied, Sendable};
 use sendoff_static_files::Entry;
 use sendoff_upstream_fastcgi::application::Application;
 
-use crate::application::beginning::ReceivedHead;
-use crate::application::bound;
-use crate::application::exchange::UpstreamExchange;
-use crate::application::relay::{self, RelayedBody};
 use crate::application::script::Call;
 use crate::context::Context;
 use crate::error::Outcome;
 use crate::lscache;
-use crate::response::companions::Companions;
 use crate::response::internal_redirect;
 use crate::response::named;
-use crate::response::rate_limit::Paced;
 use crate::response::reproxy;
 use crate::response::requirements::{NotMet, check};
-use crate::response::sendfile2;
 use sendoff_zero_copy::{self as zero_copy, ZeroCopy};
 
 /// The source of a response's body.
@@ -95,7 +95,7 @@ impl Call<'_> {
         let Some(cookie) = exchange.new_cookie() else {
             return self.pass_on_unbound(exchange, begun, sink).await;
         };
-        let cookie = bound::set_cookie(&cookie, self.context.request);
+        let cookie = host_cookie::set_cookie(&cookie, self.context.request);
         let bind = |head: &mut ResponseHead| head.client_cookies.push(cookie.clone());
         let mut bound = HeadFilter::new(sink, false, bind);
         // Boxed, because few clients need the cookie.
@@ -176,7 +176,8 @@ impl Call<'_> {
                     begun.head.fields.retain(|field| !field.is(zero_copy::FIELD));
                 }
                 let body = self.begin_body(*begun, zero_copy, decided_for, is_unbuffered, sink)?;
-                relay::pass_body(&self.context, sink, exchange, body).await?;
+                let (site, request) = (self.context.site, self.context.request);
+                relay::pass_body(site, request, sink, exchange, body).await?;
                 Ok(Outcome::Sent)
             }
             Ok(BodySource::Named(named)) => {
@@ -277,7 +278,7 @@ impl Call<'_> {
         decided_for: DecidedFor,
         is_unbuffered: bool,
         sink: &mut dyn Sink,
-    ) -> Result<RelayedBody, Cut> {
+    ) -> Result<RelayedBody<'_>, Cut> {
         let ReceivedHead { head, rest, length, .. } = begun;
         // A worker announces the length 0 for a response without a body (HEAD); GET's response may
         // have another length.
@@ -300,7 +301,8 @@ impl Call<'_> {
         head.fields.retain(|field| !is_for_front(field.name()));
         sink.begin(head)?;
         let zero_copy = zero_copy.filter(|_| has_body);
-        Ok(RelayedBody { rest, surplus: false, zero_copy, is_unbuffered })
+        let patience = &self.context.services.patience;
+        Ok(RelayedBody { rest, surplus: false, zero_copy, is_unbuffered, patience })
     }
 }
 

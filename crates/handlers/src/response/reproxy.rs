@@ -9,6 +9,10 @@ use bytes::Bytes;
 use http::header::{self, HeaderName};
 use http::uri::Uri;
 use http::{HeaderMap, StatusCode};
+use sendoff_application_response::beginning::{ReceivedHead, ResponseStart};
+use sendoff_application_response::exchange::UpstreamExchange;
+use sendoff_application_response::failure::ApplicationFailure;
+use sendoff_application_response::fields::is_for_server;
 use sendoff_exchange::head_filter::HeadFilter;
 use sendoff_exchange::sink::Sink;
 use sendoff_message::Cut;
@@ -16,19 +20,15 @@ use sendoff_message::request::{CONDITIONS, Request};
 use sendoff_message::response::{CgiHead, Field, ResponseHead};
 use sendoff_site::decided_for::DecidedFor;
 use sendoff_site::effects::{AccessRequirements, Effects};
-use sendoff_site::sendable::Denied;
 use sendoff_site::{InternalTarget, Rewrites};
+use sendoff_site_files::sendable::Denied;
 
-use crate::application::beginning::{ReceivedHead, ResponseStart};
-use crate::application::exchange::UpstreamExchange;
-use crate::application::failure::ApplicationFailure;
 use crate::application::proxy::{self, Passed};
 use crate::application::script::Call;
 use crate::context::Context;
 use crate::error::Outcome;
 use crate::head_rules;
 use crate::response::internal_redirect;
-use crate::response::named;
 use crate::response::requirements::{NotMet, check};
 
 const FIELD: &[u8] = b"x-reproxy-url";
@@ -155,7 +155,7 @@ fn target(
         Ok(None) => Err(denied(&format!(
             "no route with internal = true and proxy = \"{origin}\" concerns its path"
         ))),
-        Err(answer) => Err(Denied::of(answer, url)),
+        Err(answer) => Err(answer.into_denied(url)),
     }
 }
 
@@ -282,7 +282,7 @@ fn merge(own: &ResponseHead, head: &mut ResponseHead) {
     head.is_incomplete |= other.is_incomplete;
     head.accel_expires = head.take("X-Accel-Expires");
     let is_of_the_bytes = |field: &Field| OF_THE_BYTES.iter().any(|name| field.is(name));
-    head.fields.retain(|field| !is_of_the_bytes(field) && !named::is_for_server(field.name()));
+    head.fields.retain(|field| !is_of_the_bytes(field) && !is_for_server(field.name()));
     let has_type = head.has("Content-Type");
     head.fields.extend(
         other

@@ -6,7 +6,7 @@ use http::header::AUTHORIZATION;
 use sendoff_auth::{Access, challenge};
 use sendoff_message::request::Request;
 use sendoff_site::effects::{AccessRequirements, Effects};
-use sendoff_site::sendable::Denied;
+use sendoff_site_files::sendable::Denied;
 
 use crate::application::authorizer::{self, Verdict};
 use crate::context::Context;

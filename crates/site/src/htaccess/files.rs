@@ -13,11 +13,11 @@ use rustix::io::Errno;
 use rustix::time::ClockId;
 use sendoff_htaccess as apache;
 use sendoff_htaccess::{CacheLines, FileInfo, Files, Look};
+use sendoff_site_files::router::Router;
 use sendoff_static_files::{Root, read_regular};
 
 use super::compiled;
 use super::watcher::{Inode, Watch, Watcher};
-use crate::router::Router;
 
 const NAME: &[u8] = b".htaccess";
 

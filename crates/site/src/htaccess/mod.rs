@@ -25,10 +25,10 @@ use sendoff_htaccess::{CacheLines, Failed, RequestedFile, VerifiedUser};
 use sendoff_http1::client::claim;
 use sendoff_message::request::{Request, Scheme, protocol};
 use sendoff_message::response::{Field, ResponseHead};
+use sendoff_site_files::router::{PathTarget, Router, Script};
 
 use super::decision::{Decision, User};
 use super::effects::{Answer, Effects, FailedRequest};
-use super::router::{PathTarget, Router, Script};
 use fields::{Fields, port, socket_address};
 use files::SiteFiles;
 use outcomes::{LookedAt, Outcomes};

@@ -6,11 +6,11 @@ use std::num::NonZeroUsize;
 use std::time::Instant;
 
 use lru::LruCache;
+use sendoff_site_files::router::Router;
 
 use super::files::SiteFiles;
 use super::outcomes::MAX_AGE;
 use super::watcher::{Watch, Watcher};
-use crate::router::Router;
 
 /// Most folders that an event loop remembers for all its sites.
 const MAX_FOLDERS: NonZeroUsize = NonZeroUsize::new(2048).expect("not zero");

@@ -2,13 +2,13 @@
 
 use http::StatusCode;
 use sendoff_message::request::Request;
+use sendoff_site_files::router::{PathTarget, Router};
 
 use super::{CompiledHandler, CompiledRoute, CompiledRoutes, TextChange};
 use crate::decided_for::DecidedFor;
 use crate::effects::{AccessRequirements, Answer, Effects};
 use crate::maps::Maps;
 use crate::matching::Matched;
-use crate::router::{PathTarget, Router};
 use crate::text::Text;
 
 /// The target of an application's redirect: an internal route that passes the request on.

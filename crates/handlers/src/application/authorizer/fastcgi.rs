@@ -3,11 +3,11 @@
 
 use bytes::Bytes;
 use sendoff_application_request::parameters;
+use sendoff_application_response::failure::ApplicationFailure;
 use sendoff_config::FastCgiAuthorizer;
 use sendoff_message::response::CgiHead;
 
 use crate::application::authorizer::Begun;
-use crate::application::failure::ApplicationFailure;
 use crate::application::script::{Call, Role, Unanswered};
 use crate::context::Context;
 use crate::subrequest::ResponseBuffer;

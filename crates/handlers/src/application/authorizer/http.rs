@@ -3,13 +3,13 @@
 use ::http::header::CONTENT_TYPE;
 use ::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use bytes::Bytes;
+use sendoff_application_response::failure::ApplicationFailure;
 use sendoff_config::HttpAuthorizer;
 use sendoff_http1::client::claim;
 use sendoff_message::request::{CONDITIONS, Request};
 use sendoff_message::response::CgiHead;
 
 use crate::application::authorizer::{Begun, Grant};
-use crate::application::failure::ApplicationFailure;
 use crate::application::proxy::{self, Passed};
 use crate::application::script::Call;
 use crate::context::Context;

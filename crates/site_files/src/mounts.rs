@@ -7,16 +7,16 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::rc::Rc;
 
+use sendoff_message::configured::shared;
 use sendoff_static_files::{
     CacheShare, Entry, FileCache, Found, Identity, MediaTypes, PathKind, Refusal, Root, WritingUser,
 };
 
-use super::matching::contains;
-use super::text::shared;
+use crate::path::contains;
 
 /// All folders of a site, longest path first. The root is the last.
 #[derive(Debug)]
-pub(super) struct Mounts {
+pub(crate) struct Mounts {
     all: Vec<Mount>,
     types: Rc<MediaTypes>,
 }
@@ -31,7 +31,7 @@ struct Mount {
 }
 
 /// A path in one of the folders.
-pub(super) struct MountedPath<'m, 'p> {
+pub(crate) struct MountedPath<'m, 'p> {
     mount: &'m Mount,
     /// Relative to the folder.
     path: &'p [u8],
@@ -42,7 +42,7 @@ impl Mounts {
     ///
     /// # Errors
     /// One of them cannot be opened; the error names it.
-    pub(super) fn open(config: &sendoff_config::Site, share: &Rc<CacheShare>) -> io::Result<Self> {
+    pub(crate) fn open(config: &sendoff_config::Site, share: &Rc<CacheShare>) -> io::Result<Self> {
         let types = config.media_types.iter();
         let types =
             types.map(|(ending, media_type)| (ending.to_ascii_lowercase(), shared(media_type)));
@@ -65,7 +65,7 @@ impl Mounts {
     }
 
     /// The place of a decoded and normalised path.
-    pub(super) fn place<'p>(&self, path: &'p [u8]) -> MountedPath<'_, 'p> {
+    pub(crate) fn place<'p>(&self, path: &'p [u8]) -> MountedPath<'_, 'p> {
         let found = self.all.iter().find_map(|mount| {
             let rest = path.strip_prefix(&mount.prefix[..])?;
             let path = rest.strip_prefix(b"/").or(rest.is_empty().then_some(rest))?;
@@ -75,7 +75,7 @@ impl Mounts {
     }
 
     /// The site's path and the contents of the file that has `entry`'s name plus this ending.
-    pub(super) fn beside(
+    pub(crate) fn beside(
         &self,
         entry: &Entry,
         ending: &str,
@@ -87,14 +87,14 @@ impl Mounts {
     }
 
     /// The place at which a cache has found a file; `None`: it was opened without a cache.
-    pub(super) fn place_of<'e>(&self, entry: &'e Entry) -> Option<MountedPath<'_, 'e>> {
+    pub(crate) fn place_of<'e>(&self, entry: &'e Entry) -> Option<MountedPath<'_, 'e>> {
         let home = entry.home()?;
         Some(MountedPath { mount: self.all.get(home.cache)?, path: &home.path })
     }
 
     /// The folder of the site that contains an absolute path, and the rest of the path; `None`: no
     /// folder contains it.
-    pub(super) fn root_of<'p>(&self, path: &'p [u8]) -> Option<(Ref<'_, Root>, &'p [u8])> {
+    pub(crate) fn root_of<'p>(&self, path: &'p [u8]) -> Option<(Ref<'_, Root>, &'p [u8])> {
         self.all.iter().find_map(|mount| {
             let rest = path.strip_prefix(&mount.folder[..])?;
             let rest = rest.strip_prefix(b"/").or(rest.is_empty().then_some(rest))?;
@@ -103,7 +103,7 @@ impl Mounts {
     }
 
     /// The alias that contains a path: the length of its prefix, and its folder.
-    pub(super) fn alias(&self, path: &[u8]) -> Option<(usize, &[u8])> {
+    pub(crate) fn alias(&self, path: &[u8]) -> Option<(usize, &[u8])> {
         let mut aliases = self.all.iter().filter(|mount| !mount.prefix.is_empty());
         let found = aliases.find(|mount| contains(&mount.prefix, path))?;
         Some((found.prefix.len(), &found.folder))
@@ -111,19 +111,19 @@ impl Mounts {
 
     /// The length of the path of the site's outermost folder that contains this folder of the site,
     /// or is the same.
-    pub(super) fn outermost(&self, folder: &[u8]) -> usize {
+    pub(crate) fn outermost(&self, folder: &[u8]) -> usize {
         let folders = self.all.iter().map(|mount| &mount.folder);
         let above = folders.filter(|above| contains(above, folder));
         above.map(Vec::len).min().unwrap_or(folder.len()).min(folder.len())
     }
 
     /// The media types that the operator has set.
-    pub(super) fn media_types(&self) -> &MediaTypes {
+    pub(crate) fn media_types(&self) -> &MediaTypes {
         &self.types
     }
 
     /// The place of a file with this absolute name; `None`: it is in none of the folders.
-    pub(super) fn place_of_file<'p>(&self, file: &'p [u8]) -> Option<MountedPath<'_, 'p>> {
+    pub(crate) fn place_of_file<'p>(&self, file: &'p [u8]) -> Option<MountedPath<'_, 'p>> {
         self.all.iter().find_map(|mount| {
             let path = file.strip_prefix(&mount.folder[..])?.strip_prefix(b"/")?;
             Some(MountedPath { mount, path })
@@ -133,48 +133,48 @@ impl Mounts {
 
 impl MountedPath<'_, '_> {
     /// The path relative to the folder.
-    pub(super) fn path(&self) -> &[u8] {
+    pub(crate) fn path(&self) -> &[u8] {
         self.path
     }
 
     /// The current contents. A file is opened.
-    pub(super) fn lookup(&self) -> Result<Found, Refusal> {
+    pub(crate) fn lookup(&self) -> Result<Found, Refusal> {
         self.mount.files.borrow_mut().lookup(self.path)
     }
 
     /// The current kind of the contents; nothing is opened.
-    pub(super) fn kind(&self) -> Result<PathKind, Refusal> {
+    pub(crate) fn kind(&self) -> Result<PathKind, Refusal> {
         self.mount.files.borrow_mut().kind(self.path)
     }
 
     /// The state of a file that this process may read, or a folder that it may search; nothing is
     /// opened.
-    pub(super) fn identity(&self) -> Result<Identity, Refusal> {
+    pub(crate) fn identity(&self) -> Result<Identity, Refusal> {
         self.mount.files.borrow().root().identity_of(self.path)
     }
 
     /// The names in the folder, at most this number.
-    pub(super) fn names(&self, most: usize) -> Result<Vec<Vec<u8>>, Refusal> {
+    pub(crate) fn names(&self, most: usize) -> Result<Vec<Vec<u8>>, Refusal> {
         self.mount.files.borrow().root().names(self.path, most)
     }
 
-    pub(super) fn is_file(&self) -> bool {
+    pub(crate) fn is_file(&self) -> bool {
         matches!(self.kind(), Ok(PathKind::File))
     }
 
     /// The path in the site's URIs.
-    pub(super) fn site_path(&self) -> Vec<u8> {
+    pub(crate) fn site_path(&self) -> Vec<u8> {
         [&self.mount.prefix[..], b"/", self.path].concat()
     }
 
     /// The absolute path in the file system.
-    pub(super) fn filename(&self) -> Vec<u8> {
+    pub(crate) fn filename(&self) -> Vec<u8> {
         [&self.mount.folder[..], b"/", self.path].concat()
     }
 
     /// The first folder on the way from the site's folder to the place, or the file itself, that
     /// this user may write to.
-    pub(super) fn writable_above(&self, user: &WritingUser) -> Result<Option<PathBuf>, Refusal> {
+    pub(crate) fn writable_above(&self, user: &WritingUser) -> Result<Option<PathBuf>, Refusal> {
         self.mount.files.borrow().root().writable_above(self.path, user)
     }
 }

@@ -10,14 +10,14 @@ use sendoff_upstream::hosts::HostCookie;
 
 /// The value of `Set-Cookie` for a host. The cookie lasts until the browser ends; no script can
 /// read it, and a client that got it over TLS sends it over TLS alone.
-pub(crate) fn set_cookie(cookie: &HostCookie<'_>, request: &Request) -> Bytes {
+pub fn set_cookie(cookie: &HostCookie<'_>, request: &Request) -> Bytes {
     let secure = if request.scheme == Scheme::Https { "; Secure" } else { "" };
     format!("{}={cookie}; Path=/; HttpOnly; SameSite=Lax{secure}", cookie.name).into()
 }
 
 /// Makes fields of the cookies for this client alone. Shared caches between here and the client
 /// must not keep such a response.
-pub(crate) fn add_cookies(head: &mut ResponseHead) {
+pub fn add_cookies(head: &mut ResponseHead) {
     let cookies = std::mem::take(&mut head.client_cookies);
     if cookies.is_empty() {
         return;

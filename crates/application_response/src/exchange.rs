@@ -11,7 +11,7 @@ use sendoff_upstream_worker::link::WorkerExchange;
 /// sent `ABORT_REQUEST`, an application's connection is closed unless it is shared. Dropping the
 /// future of [`Self::next`] loses no event.
 #[derive(Debug)]
-pub(crate) enum UpstreamExchange {
+pub enum UpstreamExchange {
     /// With a worker of the pool.
     Worker(WorkerExchange),
     /// With a FastCGI application that was started elsewhere.
@@ -23,7 +23,7 @@ pub(crate) enum UpstreamExchange {
 impl UpstreamExchange {
     /// The next event, if it is there already.
     #[must_use]
-    pub(crate) fn try_next(&self) -> Option<Event> {
+    pub fn try_next(&self) -> Option<Event> {
         match self {
             Self::Worker(exchange) => exchange.inbox().take(),
             Self::Application(exchange) => exchange.try_next(),
@@ -32,7 +32,7 @@ impl UpstreamExchange {
     }
 
     /// The next event.
-    pub(crate) async fn next(&self) -> Event {
+    pub async fn next(&self) -> Event {
         match self {
             Self::Worker(exchange) => exchange.inbox().next().await,
             Self::Application(exchange) => exchange.next().await,
@@ -42,7 +42,7 @@ impl UpstreamExchange {
 
     /// The worker or application, for the log.
     #[must_use]
-    pub(crate) fn who(&self) -> String {
+    pub fn who(&self) -> String {
         match self {
             Self::Worker(exchange) => match exchange.worker_pid() {
                 Some(pid) => format!("worker {pid}"),
@@ -56,7 +56,7 @@ impl UpstreamExchange {
     /// The cookie that binds the client to the host; `None`: the client is not bound, or has the
     /// cookie already.
     #[must_use]
-    pub(crate) fn new_cookie(&self) -> Option<HostCookie<'_>> {
+    pub fn new_cookie(&self) -> Option<HostCookie<'_>> {
         match self {
             Self::Worker(_) => None,
             Self::Application(exchange) => exchange.attempt()?.new_cookie(),
@@ -65,7 +65,7 @@ impl UpstreamExchange {
     }
 
     /// Names the host in the application's cookie that binds clients, if the response sets it.
-    pub(crate) fn tag_cookie(&self, fields: &mut [Field]) {
+    pub fn tag_cookie(&self, fields: &mut [Field]) {
         match self {
             Self::Worker(_) => {}
             Self::Application(exchange) => {
@@ -79,7 +79,7 @@ impl UpstreamExchange {
 
     /// The reason for the choice of the host; `None`: its load, or it is the only one.
     #[must_use]
-    pub(crate) fn chosen_by(&self) -> Option<String> {
+    pub fn chosen_by(&self) -> Option<String> {
         match self {
             Self::Worker(_) => None,
             Self::Application(exchange) => exchange.attempt()?.chosen_by(),
@@ -89,7 +89,7 @@ impl UpstreamExchange {
 
     /// True if the upstream could have been lent the client's socket.
     #[must_use]
-    pub(crate) fn knows_direct(&self) -> bool {
+    pub fn knows_direct(&self) -> bool {
         match self {
             Self::Worker(_) => true,
             Self::Application(exchange) => exchange.knows_direct(),
@@ -109,14 +109,14 @@ impl UpstreamExchange {
 
     /// Gives up a worker whose report cannot be true: the worker gets no more requests. Has no
     /// effect on other upstreams.
-    pub(crate) fn give_up(&self, why: &str) {
+    pub fn give_up(&self, why: &str) {
         if let Self::Worker(exchange) = self {
             exchange.give_up(why);
         }
     }
 
     /// Lets the script finish, and drops the rest of its response.
-    pub(crate) fn drain(self) {
+    pub fn drain(self) {
         tokio::task::spawn_local(async move { while !self.next().await.is_last() {} });
     }
 }

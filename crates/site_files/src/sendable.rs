@@ -11,22 +11,22 @@ use sendoff_config::{Accel, Symlinks};
 use sendoff_message::request::{decode_path, normalise};
 use sendoff_static_files::{Entry, Refusal, Root, canonical, refuses};
 
-use super::never_served::is_source;
+use crate::never_served::is_source;
 
 /// The files that applications may name.
 #[derive(Debug)]
 pub struct Sendable {
-    pub(super) root: SendableFolder,
+    pub(crate) root: SendableFolder,
     /// The folders of `sendfile_from`.
-    pub(super) folders: Vec<SendableFolder>,
+    pub(crate) folders: Vec<SendableFolder>,
     /// The URI prefixes of `accel`, longest first, with their folders.
-    pub(super) prefixes: Vec<(Vec<u8>, SendableFolder)>,
+    pub(crate) prefixes: Vec<(Vec<u8>, SendableFolder)>,
 }
 
 #[derive(Debug)]
-pub(super) struct SendableFolder {
-    pub(super) path: PathBuf,
-    pub(super) root: Root,
+pub(crate) struct SendableFolder {
+    pub(crate) path: PathBuf,
+    pub(crate) root: Root,
 }
 
 impl SendableFolder {
@@ -36,7 +36,7 @@ impl SendableFolder {
     }
 
     /// The rest of `path`, if it is beneath the folder.
-    pub(super) fn beneath<'a>(&self, path: &'a Path) -> Option<&'a [u8]> {
+    pub(crate) fn beneath<'a>(&self, path: &'a Path) -> Option<&'a [u8]> {
         path.strip_prefix(&self.path).ok().map(|rest| rest.as_os_str().as_bytes())
     }
 }
@@ -51,11 +51,11 @@ pub struct Denied {
 }
 
 impl Denied {
-    pub(super) fn forbidden(why: String) -> Self {
+    pub(crate) fn forbidden(why: String) -> Self {
         Self { status: StatusCode::FORBIDDEN, why }
     }
 
-    pub(super) fn refused(name: &dyn fmt::Display, refusal: Refusal) -> Self {
+    pub(crate) fn refused(name: &dyn fmt::Display, refusal: Refusal) -> Self {
         match refusal {
             Refusal::NotFound => {
                 Self { status: StatusCode::NOT_FOUND, why: format!("{name} is not there") }
@@ -108,7 +108,7 @@ impl Sendable {
 
     /// The site's path of a file with this absolute path, if clients may ask for it there; `None`:
     /// it is in a folder that the operator has listed, or in no folder of the site.
-    pub(crate) fn site_path(&self, path: &Path) -> Option<Vec<u8>> {
+    pub fn site_path(&self, path: &Path) -> Option<Vec<u8>> {
         let path_in = |path: &Path| {
             if self.folders.iter().any(|folder| folder.beneath(path).is_some()) {
                 return Some(None);
@@ -121,7 +121,7 @@ impl Sendable {
 
     /// The path of the site by which the `accel` prefix of a URI, or the root if it has none, leads
     /// to `place`; `None`: no path leads there, or the operator has listed its folder.
-    pub(crate) fn path_beside(&self, uri: &[u8], place: &Path) -> Option<Vec<u8>> {
+    pub fn path_beside(&self, uri: &[u8], place: &Path) -> Option<Vec<u8>> {
         let path = decode_path(path_of_uri(uri)).ok()?;
         let Some((folder, rest)) = self.folder_of(&path) else { return self.site_path(place) };
         let prefix = &path[..path.len() - rest.len()];
@@ -130,7 +130,7 @@ impl Sendable {
 
     /// The folder of an `accel` prefix that contains a decoded path of a URI, and the rest of the
     /// path.
-    pub(super) fn folder_of<'p>(&self, path: &'p [u8]) -> Option<(&SendableFolder, &'p [u8])> {
+    pub(crate) fn folder_of<'p>(&self, path: &'p [u8]) -> Option<(&SendableFolder, &'p [u8])> {
         self.prefixes.iter().find_map(|(prefix, folder)| {
             let rest = path.strip_prefix(&prefix[..])?;
             let is_beneath = prefix.ends_with(b"/") || rest.starts_with(b"/");
@@ -139,7 +139,7 @@ impl Sendable {
     }
 
     /// Opens the file of a URI.
-    pub(crate) fn by_uri(&self, uri: &[u8]) -> Result<Entry, Denied> {
+    pub fn by_uri(&self, uri: &[u8]) -> Result<Entry, Denied> {
         let name = String::from_utf8_lossy(uri);
         let path = decode_path(path_of_uri(uri))
             .map_err(|bad| Denied::forbidden(format!("{name}: {}", bad.0)))?;
@@ -175,7 +175,7 @@ impl Sendable {
 }
 
 /// The path of a URI, still encoded.
-pub(super) fn path_of_uri(uri: &[u8]) -> &[u8] {
+pub(crate) fn path_of_uri(uri: &[u8]) -> &[u8] {
     uri.split(|&b| b == b'?').next().unwrap_or_default()
 }
 
@@ -208,7 +208,7 @@ impl ByPath for Sendable {
 }
 
 /// True for the path of a hidden file or a script beneath the root.
-pub(super) fn is_private(path: &[u8]) -> bool {
+pub(crate) fn is_private(path: &[u8]) -> bool {
     refuses(path) || is_source(path)
 }
 

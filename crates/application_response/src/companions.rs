@@ -11,12 +11,12 @@ use sendoff_message::response::ResponseHead;
 
 /// The companion fields of one response.
 #[derive(Debug, Default)]
-pub(crate) struct Companions {
+pub struct Companions {
     /// `X-Accel-Limit-Rate`: bytes of the body per second; `None`: as fast as the client takes it.
-    pub(crate) rate: Option<NonZeroU64>,
+    pub rate: Option<NonZeroU64>,
     /// `X-Accel-Buffering: no`: bytes that the client does not take wait in the application, not in
     /// a file.
-    pub(crate) is_unbuffered: bool,
+    pub is_unbuffered: bool,
     /// `X-Accel-Charset`: for a media type that names none.
     charset: Option<Bytes>,
 }
@@ -24,7 +24,7 @@ pub(crate) struct Companions {
 impl Companions {
     /// Reads the fields of a head. As in nginx, the first field of each name counts, and an invalid
     /// value has no effect.
-    pub(crate) fn of(head: &CgiHead) -> Self {
+    pub fn of(head: &CgiHead) -> Self {
         let first = |name: &[u8]| head.values(name).next();
         Self {
             rate: first(b"x-accel-limit-rate").and_then(rate),
@@ -37,12 +37,12 @@ impl Companions {
     }
 
     /// True if the response's head or rate changes.
-    pub(crate) fn change_response(&self) -> bool {
+    pub fn change_response(&self) -> bool {
         self.rate.is_some() || self.charset.is_some()
     }
 
     /// Adds the charset to a media type that names none.
-    pub(crate) fn change(&self, head: &mut ResponseHead) {
+    pub fn change(&self, head: &mut ResponseHead) {
         let Some(charset) = &self.charset else { return };
         let mut fields = head.fields.iter_mut();
         let Some(field) = fields.find(|field| field.is("Content-Type")) else { return };
@@ -53,7 +53,7 @@ impl Companions {
     }
 
     /// Notes about the fields for `sendoff explain`.
-    pub(crate) fn notes(&self) -> impl Iterator<Item = String> {
+    pub fn notes(&self) -> impl Iterator<Item = String> {
         let rate = self.rate.map(|rate| format!("sent at {rate} bytes/s (X-Accel-Limit-Rate)"));
         let unbuffered = self
             .is_unbuffered

@@ -15,11 +15,9 @@ use sendoff_upstream::error::UpstreamError;
 use sendoff_upstream::inbox::Event;
 use tokio::time::timeout;
 
-use crate::application::exchange::UpstreamExchange;
-use crate::application::failure::ApplicationFailure;
-use crate::cached::may_purge;
-use crate::context::Context;
-use crate::response::named::is_for_server;
+use crate::exchange::UpstreamExchange;
+use crate::failure::ApplicationFailure;
+use crate::fields::is_for_server;
 
 /// Maximum number of explanations kept before the header block; further ones are dropped.
 const MAX_EARLY_EXPLANATIONS: usize = 1000;
@@ -34,7 +32,7 @@ const AFTER_CLIENT: Duration = Duration::from_secs(300);
 
 /// The beginning of a response.
 #[derive(Debug)]
-pub(crate) enum ResponseStart {
+pub enum ResponseStart {
     /// The final header block. Boxed, because it is moved through several futures.
     Head(Box<ReceivedHead>),
     /// The worker has written the response to the client itself.
@@ -47,21 +45,22 @@ pub(crate) enum ResponseStart {
 
 /// The final header block, and everything received before and with it.
 #[derive(Debug)]
-pub(crate) struct ReceivedHead {
-    pub(crate) head: CgiHead,
+pub struct ReceivedHead {
+    /// The head.
+    pub head: CgiHead,
     /// Body bytes that came with the end of the header block.
-    pub(crate) rest: Bytes,
+    pub rest: Bytes,
     /// The body length that the worker announced.
-    pub(crate) length: Option<u64>,
+    pub length: Option<u64>,
     /// The contents of `EXPLAIN` records.
-    pub(crate) explanations: Vec<Bytes>,
+    pub explanations: Vec<Bytes>,
     /// The file that the header block names, if the worker has opened it.
-    pub(crate) named: Option<OwnedFd>,
+    pub named: Option<OwnedFd>,
 }
 
 /// The reason why no response has begun.
 #[derive(Debug)]
-pub(crate) enum NoAnswer {
+pub enum NoAnswer {
     /// The upstream failed before any byte of an answer. The error's `retry` tells if the upstream
     /// may have read the request.
     Silent(UpstreamError),
@@ -76,23 +75,23 @@ impl From<ApplicationFailure> for NoAnswer {
 }
 
 /// Waits for the final header block, or for the worker's record that it has written to the client
-/// itself. Passes interim responses on to the client. If the client goes, a head that may purge
-/// kept pages is still awaited.
+/// itself. Passes interim responses on to the client. If the client goes, the head is still awaited
+/// if `outlives_client` says so.
 ///
 /// # Errors
 /// The client has gone.
-pub(crate) async fn read(
+pub async fn read(
     exchange: &UpstreamExchange,
-    context: &Context<'_>,
+    request: &Request,
+    outlives_client: impl FnOnce() -> bool,
     sink: &mut dyn Sink,
 ) -> Result<Result<ResponseStart, NoAnswer>, Cut> {
-    let request = context.request;
     let mut beginning = Beginning::default();
     loop {
         let block = match unless_gone(sink, beginning.next(exchange, request)).await {
             Ok(block) => block,
             // Without the end of its body, the request is not complete.
-            Err(gone) if !may_purge(context) || !request.body.is_complete() => return Err(gone),
+            Err(gone) if !request.body.is_complete() || !outlives_client() => return Err(gone),
             Err(gone) if exchange.withdraw() => return Err(gone),
             Err(gone) => {
                 let answer = timeout(AFTER_CLIENT, beginning.last(exchange, request)).await;

@@ -10,23 +10,24 @@ use sendoff_upstream::error::{UpstreamError, UpstreamErrorKind};
 
 /// Why the client gets an error page instead of an application's response.
 #[derive(Debug)]
-pub(crate) struct ApplicationFailure {
-    pub(crate) status: StatusCode,
+pub struct ApplicationFailure {
+    /// The status of the error page.
+    pub status: StatusCode,
     /// For the log.
-    pub(crate) why: String,
+    pub why: String,
     /// The failure is not about this request: other requests meet it as well, so the log counts
     /// them.
-    pub(crate) is_outage: bool,
+    pub is_outage: bool,
 }
 
 impl ApplicationFailure {
     /// A failure of this request.
-    pub(crate) fn new(status: StatusCode, why: impl Into<String>) -> Self {
+    pub fn new(status: StatusCode, why: impl Into<String>) -> Self {
         Self { status, why: why.into(), is_outage: false }
     }
 
     /// Logs the failure with the request that met it. `what` names the consequence for the client.
-    pub(crate) fn log(&self, request: &str, what: &str) {
+    pub fn log(&self, request: &str, what: &str) {
         let Self { status, why, is_outage } = self;
         let line = format!("answered with {}: {what}{why}", status.as_u16());
         if !is_outage || repeated::is_first(Weight::Error, &line) {
@@ -35,12 +36,12 @@ impl ApplicationFailure {
     }
 
     /// The application died or broke the protocol.
-    pub(crate) fn bad_gateway(why: impl Into<String>) -> Self {
+    pub fn bad_gateway(why: impl Into<String>) -> Self {
         Self::new(StatusCode::BAD_GATEWAY, why)
     }
 
     /// Adds the name of the process at fault to the log text.
-    pub(crate) fn of(self, who: &impl fmt::Display) -> Self {
+    pub fn of(self, who: &impl fmt::Display) -> Self {
         Self { why: format!("{who}: {}", self.why), ..self }
     }
 }

@@ -14,15 +14,15 @@ use sendoff_exchange::sink;
 use sendoff_exchange::sink::Sink;
 use sendoff_message::Cut;
 use sendoff_message::response::{CgiHead, ResponseHead};
-use sendoff_site::sendable::{ByPath, Denied};
+use sendoff_site_files::sendable::{ByPath, Denied};
 use sendoff_static_files::Entry;
 
-use crate::response::named::is_for_server;
+use crate::fields::is_for_server;
 
 const FIELD: &[u8] = b"x-sendfile2";
 
 /// The value of the field, if a head has it.
-pub(crate) fn value(head: &CgiHead) -> Option<&[u8]> {
+pub fn value(head: &CgiHead) -> Option<&[u8]> {
     head.values(FIELD).find(|value| !value.is_empty())
 }
 
@@ -30,7 +30,7 @@ pub(crate) fn value(head: &CgiHead) -> Option<&[u8]> {
 const MOST_FILES: usize = 256;
 
 /// Opens the files that the field names, each once; returns the ranges as segments.
-pub(crate) fn open(files: &impl ByPath, value: &[u8]) -> Result<Vec<Segment>, Denied> {
+pub fn open(files: &impl ByPath, value: &[u8]) -> Result<Vec<Segment>, Denied> {
     let mut segments = Vec::new();
     let mut opened: HashMap<Vec<u8>, Entry> = HashMap::new();
     for piece in value.split(|&byte| byte == b',').map(<[u8]>::trim_ascii) {
@@ -76,7 +76,7 @@ fn parse(range: &[u8]) -> Option<(u64, Option<u64>)> {
 }
 
 /// Answers with the ranges.
-pub(crate) async fn respond(
+pub async fn respond(
     head: CgiHead,
     segments: Vec<Segment>,
     sink: &mut dyn Sink,
@@ -93,7 +93,7 @@ mod tests {
     use std::os::fd::AsRawFd;
 
     use super::*;
-    use sendoff_site::sendable::Sendable;
+    use sendoff_site_files::sendable::Sendable;
 
     fn text(sendable: &Sendable, value: &str) -> Result<String, u16> {
         let segments = open(sendable, value.as_bytes()).map_err(|denied| denied.status.as_u16())?;

@@ -3,6 +3,8 @@
 
 use std::fmt;
 
+use crate::path::has_ending;
+
 /// Endings of files that editors, package managers and people leave beside the originals, often
 /// configuration files with passwords.
 const LEFT_BEHIND: [&str; 9] =
@@ -39,11 +41,11 @@ impl fmt::Display for Protected {
 
 /// The names that the operator allows nevertheless.
 #[derive(Debug, Default)]
-pub(super) struct Exceptions(Vec<Vec<u8>>);
+pub(crate) struct Exceptions(Vec<Vec<u8>>);
 
 impl Exceptions {
     /// Exceptions for names, or for endings that are written as `*.sql`.
-    pub(super) fn new(names: &[String]) -> Self {
+    pub(crate) fn new(names: &[String]) -> Self {
         Self(names.iter().map(|name| name.as_bytes().to_ascii_lowercase()).collect())
     }
 
@@ -56,7 +58,7 @@ impl Exceptions {
 
     /// The reason to refuse a path without looking at the file: a part of the path begins with a
     /// dot. `.well-known` is public (RFC 8615).
-    pub(super) fn hidden(&self, path: &[u8]) -> Option<Protected> {
+    pub(crate) fn hidden(&self, path: &[u8]) -> Option<Protected> {
         let mut names = path.split(|&b| b == b'/').filter(|name| name.starts_with(b"."));
         let name = names.find(|name| *name != b".well-known" && !self.allow(name))?;
         let exception = String::from_utf8_lossy(name).into_owned();
@@ -64,7 +66,7 @@ impl Exceptions {
     }
 
     /// The reason to refuse an existing file or folder, because of a name in its path.
-    pub(super) fn protected(&self, path: &[u8]) -> Option<Protected> {
+    pub(crate) fn protected(&self, path: &[u8]) -> Option<Protected> {
         path.split(|&b| b == b'/').filter(|name| !name.is_empty()).find_map(|name| {
             let (what, exception) = kind(name)?;
             (!self.allow(name)).then_some(Protected { what, exception })
@@ -94,11 +96,6 @@ fn kind(name: &[u8]) -> Option<(&'static str, String)> {
 /// True if a path has the ending of a file that PHP runs.
 pub(crate) fn is_source(path: &[u8]) -> bool {
     SOURCES.iter().any(|ending| has_ending(path, ending.as_bytes()))
-}
-
-/// True if `path` has this ending, in upper or lower case.
-pub(super) fn has_ending(path: &[u8], ending: &[u8]) -> bool {
-    path.len() >= ending.len() && path[path.len() - ending.len()..].eq_ignore_ascii_case(ending)
 }
 
 #[cfg(test)]

@@ -7,46 +7,51 @@ use sendoff_delivery::Progress;
 use sendoff_delivery::segment::Segment;
 use sendoff_exchange::sink::{Fit, Room, Sink, flush, unless_gone};
 use sendoff_message::Cut;
+use sendoff_message::request::Request;
 use sendoff_message::response::{ResponseEnd, Trailers};
 use sendoff_report::explain::Remark;
 use sendoff_report::mode::Mode;
+use sendoff_site::Site;
 use sendoff_site::naming::Naming;
 use sendoff_upstream::error::UpstreamErrorKind;
 use sendoff_upstream::inbox::Event;
 use tokio::time::Instant;
 
-use crate::application::exchange::UpstreamExchange;
-use crate::context::Context;
+use crate::exchange::UpstreamExchange;
 use sendoff_delivery_stats::patience::Patience;
 use sendoff_zero_copy::{self as zero_copy, ZeroCopy};
 
 /// The state of a body when the relay begins.
-pub(crate) struct RelayedBody {
+pub struct RelayedBody<'a> {
     /// Bytes that came with the header block.
-    pub(crate) rest: Bytes,
+    pub rest: Bytes,
     /// The application has sent more than its announced length.
-    pub(crate) surplus: bool,
-    pub(crate) zero_copy: Option<ZeroCopy>,
+    pub surplus: bool,
+    /// The reader of the names in the body, if there are any.
+    pub zero_copy: Option<ZeroCopy>,
     /// Bytes that the client does not take wait in the application, never in the spool.
-    pub(crate) is_unbuffered: bool,
+    pub is_unbuffered: bool,
+    /// The limit for the wait of the application for its client.
+    pub patience: &'a Patience,
 }
 
 /// Passes the body on, up to its end. The head has been queued or sent before.
-pub(crate) async fn pass_body(
-    context: &Context<'_>,
+pub async fn pass_body(
+    site: &Site,
+    request: &Request,
     sink: &mut dyn Sink,
     exchange: UpstreamExchange,
-    body: RelayedBody,
+    body: RelayedBody<'_>,
 ) -> Result<(), Cut> {
     let mut relay = Relay {
         sink,
         exchange: &exchange,
-        naming: Naming::within_body(context.site, context.request),
+        naming: Naming::within_body(site, request),
         zero_copy: body.zero_copy,
         named: 0,
         surplus: body.surplus,
         is_unbuffered: body.is_unbuffered,
-        patience: &context.services.patience,
+        patience: body.patience,
         wait: Wait::NotNeeded,
         generated: 0,
         trailers: None,
@@ -58,7 +63,7 @@ pub(crate) async fn pass_body(
     sink.client().notes().generated += relay.generated;
     if surplus {
         let who = exchange.who();
-        let request = context.request.shown();
+        let request = request.shown();
         tracing::warn!(
             request,
             "{who}: a response is longer than its Content-Length, the rest is dropped"

@@ -10,10 +10,9 @@ use http::StatusCode;
 use sendoff_config::{FrontController, Matching};
 use sendoff_static_files::{CacheShare, Entry, Found, PathKind, Refusal, Root, WritingUser, types};
 
-use super::listing::ListKind;
-use super::matching::contains;
-use super::mounts::{MountedPath, Mounts};
-use super::never_served::{Exceptions, has_ending, is_source};
+use crate::mounts::{MountedPath, Mounts};
+use crate::never_served::{Exceptions, is_source};
+use crate::path::{contains, has_ending};
 
 /// The most prefixes of a path that are tried as a script with path info, because each costs a
 /// system call.
@@ -63,11 +62,13 @@ pub enum PathTarget {
 }
 
 impl PathTarget {
-    pub(super) fn forbidden(why: impl Into<Cow<'static, str>>) -> Self {
+    /// Refused, for this reason.
+    pub fn forbidden(why: impl Into<Cow<'static, str>>) -> Self {
         Self::Refused { status: StatusCode::FORBIDDEN, why: Some(why.into()) }
     }
 
-    pub(super) const NOT_FOUND: Self = Self::Refused { status: StatusCode::NOT_FOUND, why: None };
+    /// There is no such file.
+    pub const NOT_FOUND: Self = Self::Refused { status: StatusCode::NOT_FOUND, why: None };
 }
 
 /// The worker script of a site.
@@ -99,12 +100,21 @@ pub struct Router {
     distrusted: Option<WritingUser>,
 }
 
+/// The kind of an entry of a folder.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum ListKind {
+    /// A folder.
+    Folder,
+    /// A regular file of this size in bytes.
+    File(u64),
+}
+
 impl Router {
     /// A router for a site. No script runs in folders that `distrusted` may write to.
     ///
     /// # Errors
     /// One of the site's folders cannot be opened.
-    pub(crate) fn new(
+    pub fn new(
         config: &sendoff_config::Site,
         distrusted: Option<WritingUser>,
         share: &Rc<CacheShare>,
@@ -135,7 +145,7 @@ impl Router {
 
     /// A worker script as requests see it. A script outside of the site's folders appears to lie in
     /// the root.
-    pub(super) fn worker_script(&self, file: &[u8], pool: usize) -> Script {
+    pub fn worker_script(&self, file: &[u8], pool: usize) -> Script {
         let path = self.path_of(file);
         let name = path.unwrap_or_else(|| {
             let name = file.rsplit(|byte| *byte == b'/').next().unwrap_or(file);
@@ -151,7 +161,7 @@ impl Router {
     }
 
     /// The number of the pool that runs the worker script of the site, if it has one.
-    pub(super) fn worker_pool(&self) -> Option<usize> {
+    pub fn worker_pool(&self) -> Option<usize> {
         match self.worker.as_ref()?.script.upstream {
             Upstream::Workers(pool) => Some(pool),
             Upstream::Application(_) => None,
@@ -168,7 +178,7 @@ impl Router {
     }
 
     /// The number of the pool that runs the site's `.php` scripts, if a pool does.
-    pub(super) fn pool(&self) -> Option<usize> {
+    pub fn pool(&self) -> Option<usize> {
         match self.runs(b".php") {
             Some(Upstream::Workers(pool)) => Some(pool),
             Some(Upstream::Application(_)) | None => None,
@@ -196,42 +206,42 @@ impl Router {
     }
 
     /// The names of index files.
-    pub(super) fn index_names(&self) -> &[Vec<u8>] {
+    pub fn index_names(&self) -> &[Vec<u8>] {
         &self.index
     }
 
     /// The folder of the site that contains an absolute path, and the rest of the path; `None`: no
     /// folder contains it.
-    pub(super) fn root_of<'p>(&self, path: &'p [u8]) -> Option<(Ref<'_, Root>, &'p [u8])> {
+    pub fn root_of<'p>(&self, path: &'p [u8]) -> Option<(Ref<'_, Root>, &'p [u8])> {
         self.mounts.root_of(path)
     }
 
     /// The alias that contains a path: the length of its prefix, and its folder.
-    pub(super) fn alias(&self, path: &[u8]) -> Option<(usize, &[u8])> {
+    pub fn alias(&self, path: &[u8]) -> Option<(usize, &[u8])> {
         self.mounts.alias(path)
     }
 
     /// The length of the path of the site's outermost folder that contains this folder of the site,
     /// or is the same.
-    pub(super) fn outermost(&self, folder: &[u8]) -> usize {
+    pub fn outermost(&self, folder: &[u8]) -> usize {
         self.mounts.outermost(folder)
     }
 
     /// The media type of an ending, which must be in lower case and without its dot.
-    pub(super) fn media_type(&self, ending: &str) -> Option<&[u8]> {
+    pub fn media_type(&self, ending: &str) -> Option<&[u8]> {
         let own = self.mounts.media_types().get(ending).map(|own| &own[..]);
         own.or_else(|| types::of_ending(ending).map(str::as_bytes))
     }
 
     #[must_use]
     /// The absolute path of a site's path in the file system, even if there is no file.
-    pub(super) fn filename(&self, path: &[u8]) -> Vec<u8> {
+    pub fn filename(&self, path: &[u8]) -> Vec<u8> {
         self.mounts.place(path).filename()
     }
 
     /// The site's path of a file with this absolute name; `None`: it is in none of the site's
     /// folders.
-    pub(super) fn path_of(&self, file: &[u8]) -> Option<Vec<u8>> {
+    pub fn path_of(&self, file: &[u8]) -> Option<Vec<u8>> {
         self.mounts.place_of_file(file).map(|place| place.site_path())
     }
 
@@ -242,7 +252,7 @@ impl Router {
 
     /// The route of a decoded and normalised path, which starts with a slash.
     #[must_use]
-    pub(crate) fn route(&self, path: &[u8]) -> PathTarget {
+    pub fn route(&self, path: &[u8]) -> PathTarget {
         if let Some(route) = self.beneath_prefix(path) {
             return route;
         }
@@ -288,7 +298,7 @@ impl Router {
     }
 
     /// The file at a path, for a route that runs no scripts.
-    pub(super) fn file(&self, path: &[u8]) -> PathTarget {
+    pub fn file(&self, path: &[u8]) -> PathTarget {
         match self.file_or_script(path) {
             PathTarget::Script(script) if script.name == path => {
                 PathTarget::forbidden("the route serves files, and this is a script")
@@ -299,7 +309,7 @@ impl Router {
     }
 
     /// The file at a path, for a route that runs no scripts and lists folders without an index file.
-    pub(super) fn file_or_listing(&self, path: &[u8]) -> PathTarget {
+    pub fn file_or_listing(&self, path: &[u8]) -> PathTarget {
         let is_listed = path.ends_with(b"/")
             && self.exceptions.hidden(path).is_none()
             && self.exceptions.protected(path).is_none()
@@ -309,13 +319,13 @@ impl Router {
     }
 
     /// The names in a folder, at most this number.
-    pub(super) fn names_in(&self, folder: &[u8], most: usize) -> Result<Vec<Vec<u8>>, Refusal> {
+    pub fn names_in(&self, folder: &[u8], most: usize) -> Result<Vec<Vec<u8>>, Refusal> {
         self.mounts.place(folder).names(most)
     }
 
     /// Kind and last modification of an entry of a folder; `None`: it is not served as a file or a
     /// folder.
-    pub(super) fn listed(&self, path: &[u8]) -> Option<(ListKind, u64)> {
+    pub fn listed(&self, path: &[u8]) -> Option<(ListKind, u64)> {
         let is_refused = self.exceptions.hidden(path).is_some()
             || self.exceptions.protected(path).is_some()
             || is_source(path)
@@ -329,12 +339,12 @@ impl Router {
     }
 
     /// True if an upstream runs a file of this name.
-    pub(super) fn is_script(&self, name: &[u8]) -> bool {
+    pub fn is_script(&self, name: &[u8]) -> bool {
         self.runs(name).is_some()
     }
 
     /// The static file with this absolute name, served at `path`.
-    pub(super) fn at(&self, file: &[u8], path: &[u8]) -> PathTarget {
+    pub fn at(&self, file: &[u8], path: &[u8]) -> PathTarget {
         if is_source(file) {
             return PathTarget::forbidden("it looks like a script, and the rules do not run it");
         }
@@ -357,7 +367,7 @@ impl Router {
     }
 
     /// The script with this absolute name, called as `name`.
-    pub(super) fn php(&self, file: &[u8], name: &[u8], path_info: &[u8]) -> PathTarget {
+    pub fn php(&self, file: &[u8], name: &[u8], path_info: &[u8]) -> PathTarget {
         let upstream = self.runs(file).or_else(|| self.runs(b".php"));
         let Some(upstream) = upstream else {
             return PathTarget::forbidden("it is a script, and nothing runs it");
@@ -381,7 +391,7 @@ impl Router {
     }
 
     /// The handler of a path that does not exist.
-    pub(super) fn missing_at(&self, path: &[u8]) -> PathTarget {
+    pub fn missing_at(&self, path: &[u8]) -> PathTarget {
         match self.exceptions.hidden(path) {
             Some(hidden) => PathTarget::forbidden(hidden.to_string()),
             None => self.controller(path),
@@ -390,7 +400,7 @@ impl Router {
 
     /// The script at a path, or the script that a prefix of the path names, regardless of its
     /// ending.
-    pub(super) fn script_at(&self, path: &[u8], upstream: Upstream) -> PathTarget {
+    pub fn script_at(&self, path: &[u8], upstream: Upstream) -> PathTarget {
         if let Some(hidden) = self.exceptions.hidden(path) {
             return PathTarget::forbidden(hidden.to_string());
         }
@@ -407,7 +417,7 @@ impl Router {
     }
 
     /// A FastCGI application that answers for a path, even if there is no file.
-    pub(super) fn application(&self, name: &[u8], path_info: &[u8], number: usize) -> PathTarget {
+    pub fn application(&self, name: &[u8], path_info: &[u8], number: usize) -> PathTarget {
         PathTarget::Script(Script {
             filename: [&self.root[..], name].concat(),
             name: name.to_vec(),
@@ -423,12 +433,12 @@ impl Router {
     }
 
     /// True if the path is refused because of its name alone.
-    pub(super) fn hides(&self, path: &[u8]) -> bool {
+    pub fn hides(&self, path: &[u8]) -> bool {
         self.exceptions.hidden(path).is_some()
     }
 
     /// True if a FastCGI application answers for the path, regardless of files.
-    pub(super) fn is_beneath_prefix(&self, path: &[u8]) -> bool {
+    pub fn is_beneath_prefix(&self, path: &[u8]) -> bool {
         self.prefixes.iter().any(|(prefix, _)| contains(prefix, path))
     }
 
@@ -513,16 +523,18 @@ impl Router {
         })
     }
 
-    pub(super) fn is_file(&self, path: &[u8]) -> bool {
+    /// True if there is a file at a path.
+    pub fn is_file(&self, path: &[u8]) -> bool {
         self.mounts.place(path).is_file()
     }
 
-    pub(super) fn is_folder(&self, path: &[u8]) -> bool {
+    /// True if there is a folder at a path.
+    pub fn is_folder(&self, path: &[u8]) -> bool {
         matches!(self.mounts.place(path).kind(), Ok(PathKind::Directory))
     }
 
     /// The path of a folder's index file.
-    pub(super) fn index_of(&self, folder: &[u8]) -> Option<Vec<u8>> {
+    pub fn index_of(&self, folder: &[u8]) -> Option<Vec<u8>> {
         let mut paths = self.index.iter().map(|name| [folder, name].concat());
         paths.find(|path| self.is_file(path))
     }

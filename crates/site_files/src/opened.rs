@@ -18,7 +18,7 @@ use rustix::fs::OFlags;
 use sendoff_message::request::decode_path;
 use sendoff_static_files::{Entry, place};
 
-use super::sendable::{Denied, Sendable, is_private, path_of_uri};
+use crate::sendable::{Denied, Sendable, is_private, path_of_uri};
 
 /// The kernel's mark, in `/proc/self/fd`, on the name of a removed file.
 const DELETED: &[u8] = b" (deleted)";

@@ -84,7 +84,7 @@ enum Blocked {
 }
 
 /// A filter that limits the rate of a body.
-pub(crate) struct Paced<'r> {
+pub struct Paced<'r> {
     next: &'r mut dyn Sink,
     bucket: Bucket,
     method: Method,
@@ -99,7 +99,8 @@ pub(crate) struct Paced<'r> {
 }
 
 impl<'r> Paced<'r> {
-    pub(crate) fn new(next: &'r mut dyn Sink, method: &Method, rate: NonZeroU64) -> Self {
+    /// Limits the rate, in bytes per second, of the response to a request with this method.
+    pub fn new(next: &'r mut dyn Sink, method: &Method, rate: NonZeroU64) -> Self {
         next.client().withhold_socket();
         Self {
             next,
