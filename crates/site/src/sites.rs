@@ -143,6 +143,11 @@ impl Sites {
         self.listeners.get(listener)?.party.as_ref()
     }
 
+    /// Closes static files that no request has used since the last call.
+    pub fn close_unused_files(&self) {
+        self.open.borrow().iter().flatten().for_each(|site| site.router.close_unused_files());
+    }
+
     fn open(&self, number: usize) -> io::Result<Rc<Site>> {
         let before = self.open.borrow()[number].clone();
         if let Some(site) = before.as_ref().filter(|site| site.is_current()) {

@@ -117,6 +117,11 @@ impl Mounts {
         above.map(Vec::len).min().unwrap_or(folder.len()).min(folder.len())
     }
 
+    /// Closes files that no request has used since the last call.
+    pub(super) fn close_unused(&self) {
+        self.all.iter().for_each(|mount| mount.files.borrow_mut().close_unused());
+    }
+
     /// The media types that the operator has set.
     pub(crate) fn media_types(&self) -> &MediaTypes {
         &self.types

@@ -110,6 +110,11 @@ pub enum ListKind {
 }
 
 impl Router {
+    /// Closes files that no request has used since the last call.
+    pub fn close_unused_files(&self) {
+        self.mounts.close_unused();
+    }
+
     /// A router for a site. No script runs in folders that `distrusted` may write to.
     ///
     /// # Errors

@@ -232,6 +232,8 @@ pub struct FileCache {
     share: Rc<CacheShare>,
     slots: HashMap<Box<[u8]>, CacheSlot>,
     clock: u64,
+    /// The clock at the last [`close_unused`](Self::close_unused).
+    closed: u64,
 }
 
 #[derive(Debug)]
@@ -253,7 +255,7 @@ impl FileCache {
     /// An empty cache.
     #[must_use]
     pub fn new(root: Root, types: Rc<MediaTypes>, share: Rc<CacheShare>) -> Self {
-        Self { root, number: 0, types, share, slots: HashMap::new(), clock: 0 }
+        Self { root, number: 0, types, share, slots: HashMap::new(), clock: 0, closed: 0 }
     }
 
     /// Sets its number among the site's caches.
@@ -329,6 +331,14 @@ impl FileCache {
         self.clock += 1;
         slot.used = self.clock;
         Some(slot.known.clone())
+    }
+
+    /// Drops the entries that were not used since the last call. Open files keep the space of
+    /// deleted ones occupied, and their file system mounted.
+    pub fn close_unused(&mut self) {
+        let (before, last) = (self.slots.len(), std::mem::replace(&mut self.closed, self.clock));
+        self.slots.retain(|_, slot| slot.used > last);
+        self.share.subtract(before - self.slots.len());
     }
 
     fn forget(&mut self, path: &[u8]) {

@@ -1,9 +1,31 @@
 //! Files: types, conditions, ranges, indexes, and files that must never be served.
 
 use sendoff_tests::mapper::Mapper;
-use sendoff_tests::{Client, Pair, Request, Response, Server, Site, pattern};
+use sendoff_tests::{
+    Client, LIMIT, Pair, Request, Response, Server, Site, pattern, processes, wait,
+};
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::time::{Duration, Instant};
+
+#[test]
+fn a_deleted_file_frees_its_space_though_other_files_are_asked_for() {
+    let site = Site::new();
+    site.write("deleted.bin", pattern(1, 1 << 20));
+    site.write("other.txt", "other");
+    let server = Server::start(site.root(), &["--threads", "1"]);
+    server.ask(&Request::get("/deleted.bin")).expect(200);
+    let path = site.path("deleted.bin").to_string_lossy().into_owned();
+    let holds = || {
+        let opened = processes::descriptors(server.front());
+        opened.iter().any(|target| target.starts_with(&path))
+    };
+    assert!(holds(), "the file is not kept open at all");
+    std::fs::remove_file(site.path("deleted.bin")).unwrap();
+    assert!(wait::until(LIMIT, || {
+        server.ask(&Request::get("/other.txt")).expect(200);
+        !holds()
+    }));
+}
 
 #[test]
 fn sizes_and_types() {

@@ -107,7 +107,8 @@ fn a_folder_that_takes_the_name_of_the_root_is_served() {
     all_see("two");
     fs::remove_dir_all(&root).unwrap();
     fill(&root, "three");
-    fs::write(root.join(".htaccess"), "<Files secret.txt>\nRequire all denied\n</Files>\n").unwrap();
+    fs::write(root.join(".htaccess"), "<Files secret.txt>\nRequire all denied\n</Files>\n")
+        .unwrap();
     all_see("three");
     for client in &mut clients {
         client.ask(&Request::get("/secret.txt")).expect(403);

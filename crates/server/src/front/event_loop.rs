@@ -3,12 +3,14 @@
 use std::convert::Infallible;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::time::Duration;
 
 use sendoff_delivery::Snapshots;
 use sendoff_exchange::lifecycle::{Lifecycle, Stage};
+use sendoff_exchange::service::Current;
+use sendoff_handlers::services::Services;
 use sendoff_observe::gather::Reply;
 use sendoff_report::access_log::LogSender;
 use sendoff_sys::blocks::keep_on_this_thread;
@@ -29,6 +31,9 @@ pub(super) const KEPT_MEMORY: usize = 16 << 20;
 
 /// Interval at which further freed memory is given back.
 const TRIM_INTERVAL: Duration = Duration::from_secs(2);
+
+/// Time without a request after which a static file is closed; it may be twice as long.
+const UNUSED_FILES: Duration = Duration::from_secs(5);
 
 /// An event loop that is about to run.
 pub(super) struct EventLoop {
@@ -102,6 +107,7 @@ impl EventLoop {
             }
         }
         drop(generation);
+        spawn_local(close_unused_files(Rc::downgrade(&running.services)));
         spawn_local(Rc::clone(&running).follow(orders));
         spawn_local(Rc::clone(&running).report(asked));
         announce.loop_runs();
@@ -128,6 +134,15 @@ impl EventLoop {
         drop(busy);
         draining.closed().await;
         Ok(())
+    }
+}
+
+/// Closes static files that are not used any more.
+async fn close_unused_files(services: Weak<Current<Services>>) {
+    loop {
+        tokio::time::sleep(UNUSED_FILES).await;
+        let Some(services) = services.upgrade() else { return };
+        services.get().sites.close_unused_files();
     }
 }
 
