@@ -149,9 +149,14 @@ impl FrameDecoder {
             }
             kind::PRIORITY => {
                 on_stream()?;
-                let code = Code::FRAME_SIZE_ERROR;
-                let is_valid = payload.len() == 5;
-                Ok(if is_valid { Frame::Ignored } else { Frame::Malformed { stream, code } })
+                let code = match payload.first_chunk() {
+                    Some(parent) if payload.len() == 5 && depends(*parent, stream) => {
+                        Code::PROTOCOL_ERROR
+                    }
+                    Some(_) if payload.len() == 5 => return Ok(Frame::Ignored),
+                    _ => Code::FRAME_SIZE_ERROR,
+                };
+                Ok(Frame::Malformed { stream, code })
             }
             kind::RST_STREAM => {
                 on_stream()?;
@@ -203,7 +208,11 @@ impl FrameDecoder {
         let mut block = payload;
         if flags & flag::PRIORITY != 0 {
             let short = ConnectionError::size("HEADERS is too short");
-            (_, block) = payload.split_first_chunk::<5>().ok_or(short)?;
+            let ([parent @ .., _], rest) = payload.split_first_chunk::<5>().ok_or(short)?;
+            if depends(*parent, stream) {
+                return Err(ConnectionError::protocol("a stream that depends on itself"));
+            }
+            block = rest;
         }
         let ends = flags & flag::END_STREAM != 0;
         if flags & flag::END_HEADERS != 0 {
@@ -240,6 +249,12 @@ impl FrameDecoder {
         let Unfinished { stream, ends, block, .. } = *self.unfinished.take().ok_or(out_of_place)?;
         Ok(Frame::Headers { stream, block: Cow::Owned(block), ends })
     }
+}
+
+/// True if a stream depends on itself, which RFC 7540 §5.3.1 forbade. Priorities are ignored
+/// otherwise.
+fn depends(parent: [u8; 4], stream: u32) -> bool {
+    u32::from_be_bytes(parent) & (u32::MAX >> 1) == stream
 }
 
 /// The payload of DATA or HEADERS without padding (RFC 9113 §6.1).

@@ -193,15 +193,15 @@ impl<T: Transport, S: Service + 'static> Connection<T, S> {
         let was_idle = self.streams.is_idle();
         self.session.borrow_mut().begin_turn(cx);
         let sent = loop {
-            let may_read = !self.session.borrow().is_clogged();
-            if may_read && let Err(event) = self.read(cx) {
+            if let Err(event) = self.read(cx) {
                 return Poll::Ready(event);
             }
+            let was_clogged = self.session.borrow().is_clogged();
             let sent = self.wire.poll_send(cx, &self.session);
             if let Poll::Ready(Err(error)) = sent {
                 return Poll::Ready(TaskEvent::Ended(Err(error.into())));
             }
-            if may_read || sent.is_pending() {
+            if !was_clogged || self.session.borrow().is_clogged() {
                 break sent;
             }
         };

@@ -131,6 +131,20 @@ impl Input {
         *missing = left;
         left == 0 || !ends
     }
+
+    /// Keeps the contents of a frame of `size` bytes for the stream's task, if it wants them.
+    /// Returns the number of bytes that are kept; padding is not.
+    pub(super) fn keep(&mut self, data: &[u8], size: u32) -> u32 {
+        self.window -= size;
+        if self.is_unwanted {
+            return 0;
+        }
+        self.body.extend_from_slice(data);
+        let held = u32::try_from(data.len()).unwrap_or(size);
+        self.held += held;
+        self.released += size - held;
+        held
+    }
 }
 
 impl Outgoing {

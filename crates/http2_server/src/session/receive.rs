@@ -54,12 +54,10 @@ impl Session {
             Frame::PingAck(LEAVING) => self.leave_finally(),
             Frame::GoAway => self.client_leaves = true,
             Frame::WindowUpdate { stream, increment } => self.window_update(stream, increment)?,
-            Frame::Malformed { stream, code } => {
-                if self.is_idle(stream) {
-                    return Err(IDLE);
-                }
-                self.refuse(stream, code)?;
+            Frame::Malformed { stream, code } if self.is_idle(stream) => {
+                return Err(ConnectionError::new(code, "a frame on a stream that is not open"));
             }
+            Frame::Malformed { stream, code } => self.refuse(stream, code)?,
             Frame::PingAck(_) | Frame::SettingsAck | Frame::Ignored => {}
         }
         Ok(Received::Nothing)
@@ -152,7 +150,9 @@ impl Session {
         let mut is_valid = ends;
         let push = |name: Bytes, value| is_valid = is_valid && fields.push(&name, value).is_ok();
         decoder.decode(block, push).map_err(|HpackError| DECODING)?;
-        let Some(stream) = self.get(id).filter(|stream| !stream.is_reset) else { return Ok(()) };
+        let Some(stream) = self.get(id).filter(|stream| !stream.is_reset) else {
+            return self.check_closed(id);
+        };
         if stream.input.has_ended {
             return self.refuse(id, Code::STREAM_CLOSED);
         }
@@ -178,31 +178,20 @@ impl Session {
         let too_much = "more bytes than the window of the connection";
         let too_much = ConnectionError::new(Code::FLOW_CONTROL_ERROR, too_much);
         self.input_window = self.input_window.checked_sub(size).ok_or(too_much)?;
-        let Some(stream) = self.get(id) else {
+        let Some(stream) = self.get(id).filter(|stream| !stream.is_reset) else {
             self.give_back(size);
             return self.check_closed(id);
         };
-        let error = if stream.is_reset {
-            None
-        } else if stream.input.has_ended {
-            Some(Code::STREAM_CLOSED)
-        } else if size > stream.input.window {
-            Some(Code::FLOW_CONTROL_ERROR)
-        } else if !stream.input.count(data.len(), ends) {
-            Some(Code::PROTOCOL_ERROR)
+        let input = &mut stream.input;
+        let error = if input.has_ended {
+            Code::STREAM_CLOSED
+        } else if size > input.window {
+            Code::FLOW_CONTROL_ERROR
+        } else if !input.count(data.len(), ends) {
+            Code::PROTOCOL_ERROR
         } else {
-            stream.input.window -= size;
-            let kept = if stream.input.is_unwanted { &[] } else { data };
-            let held = u32::try_from(kept.len()).unwrap_or(size);
-            if held > 0 {
-                stream.input.body.extend_from_slice(kept);
-                stream.input.held += held;
-                stream.wake();
-            }
-            let rest = size - held;
-            if !stream.input.is_unwanted {
-                stream.input.released += rest;
-            }
+            let rest = size - input.keep(data, size);
+            stream.wake();
             self.give_back(rest);
             if ends {
                 self.end_input(id);
@@ -210,7 +199,7 @@ impl Session {
             return Ok(());
         };
         self.give_back(size);
-        error.map_or(Ok(()), |code| self.refuse(id, code))
+        self.refuse(id, error)
     }
 
     /// Gives bytes back to the window of the connection.
