@@ -15,6 +15,9 @@ pub mod encode;
 pub mod hpack;
 mod settings;
 
+#[cfg(test)]
+mod tests;
+
 pub use code::{Code, ConnectionError};
 pub use decode::{Frame, FrameDecoder};
 pub use settings::{Setting, Settings};
