@@ -5,7 +5,7 @@ use std::task::{Context, Poll};
 
 use bytes::{Buf, Bytes};
 use sendoff_delivery::Piece;
-use sendoff_http2::Code;
+use sendoff_http2::{Code, MAX_FRAME};
 use sendoff_message::Cut;
 use sendoff_message::response::{ResponseHead, Trailers};
 use sendoff_streams::{RequestBody, ResponseSender, StreamGone};
@@ -38,7 +38,8 @@ impl RequestBody for Body {
         let Some(stream) = session.live(self.id) else { return Poll::Ready(Err(StreamGone)) };
         let input = &mut stream.input;
         if !input.body.is_empty() {
-            return Poll::Ready(Ok(Some(input.body.split().freeze())));
+            let part = input.body.len().min(MAX_FRAME);
+            return Poll::Ready(Ok(Some(input.body.split_to(part).freeze())));
         }
         if input.has_ended {
             return Poll::Ready(Ok(None));
@@ -102,7 +103,9 @@ impl ResponseSender for Sender {
     }
 
     fn room(&mut self, owed: usize) -> usize {
-        self.session.borrow_mut().room(self.id, owed)
+        let room = self.session.borrow_mut().room(self.id, owed);
+        // Whole frames, if it is more than one.
+        if room > self.frame { room - room % self.frame } else { room }
     }
 
     /// The connection's task sends all that was given.

@@ -9,6 +9,7 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 use std::task::{Context, Waker};
 
+use bytes::BytesMut;
 use sendoff_http2::{Code, ConnectionError, INITIAL_WINDOW, MAX_WINDOW, encode};
 
 use super::output::Output;
@@ -225,13 +226,14 @@ impl Session {
         stream.is_reset = true;
         let dropped = stream.output.clear();
         let held = std::mem::take(&mut stream.input.held);
-        stream.input.body = bytes::BytesMut::new();
+        stream.input.body = BytesMut::new();
         stream.wake();
-        self.in_flight -= dropped;
         // The client has not seen these bytes.
         self.window += i64::try_from(dropped).unwrap_or(0);
+        self.land(dropped);
         self.give_back(held);
         self.return_share(id);
+        self.share_out();
         self.tidy(id);
     }
 

@@ -82,6 +82,7 @@ impl Session {
             return false;
         }
         if output.window <= 0 {
+            self.return_share(id);
             return false;
         }
         if output.share > 0 || can_share {
@@ -209,9 +210,14 @@ impl Session {
                 stream.wake();
             }
         });
-        self.in_flight -= all;
+        self.land(all);
+    }
+
+    /// Notes that bytes are no longer in flight.
+    pub(super) fn land(&mut self, bytes: usize) {
+        self.in_flight -= bytes;
         // Not after each frame, so that a woken stream can give several.
-        if all > 0 && self.in_flight <= in_flight() / 2 {
+        if bytes > 0 && self.in_flight <= in_flight() / 2 {
             self.share_out();
             for stream in &mut self.streams {
                 if std::mem::take(&mut stream.output.awaits_taken) {
@@ -238,6 +244,8 @@ impl Session {
             self.give_back(held);
             if is_answered {
                 self.reset(id, Code::NO_ERROR);
+            }
+            if !self.output.is_empty() {
                 self.wake();
             }
         } else if !stream.output.is_complete {
