@@ -239,7 +239,7 @@ impl<T: Transport, S: Service + 'static> Connection<T, S> {
                 Received::Nothing => {}
                 Received::Refused => self.streams.note_refused(),
                 Received::Request(new) => {
-                    accept(new, session, &self.streams, self.frame).map_err(TaskEvent::Error)?;
+                    accept(*new, session, &self.streams, self.frame).map_err(TaskEvent::Error)?;
                 }
             }
         }

@@ -11,7 +11,7 @@ use sendoff_streams::{OF_THE_CONNECTION, ReceivedHead};
 /// Space for the field block of a usual response.
 const BLOCK: usize = 256;
 
-/// The checked head of a request; `None` stands for one that exceeds the limit. `ends`: it has no
+/// The checked head of a request; `None`: it exceeds the limit. `ends`: it has no
 /// body.
 pub(super) fn received(head: Option<FieldSection>, ends: bool) -> ReceivedHead {
     let version = Version::HTTP_2;

@@ -24,7 +24,7 @@ pub(crate) struct NewStream {
 #[derive(Debug)]
 pub(crate) enum Received {
     Nothing,
-    Request(NewStream),
+    Request(Box<NewStream>),
     /// The client makes requests although it was told to go.
     Refused,
 }
@@ -122,7 +122,7 @@ impl Session {
             }
         };
         self.streams.push(Stream::new(id, ends, self.initial_window));
-        Ok(Received::Request(NewStream { id, head, ends }))
+        Ok(Received::Request(Box::new(NewStream { id, head, ends })))
     }
 
     /// Notes the announced length of a body, from which the body must not differ (RFC 9113 §8.1.1):
