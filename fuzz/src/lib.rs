@@ -10,6 +10,7 @@ pub mod esi;
 pub mod fastcgi;
 pub mod htaccess;
 pub mod http1;
+pub mod http2;
 pub mod http3;
 pub mod lua;
 mod mutate;

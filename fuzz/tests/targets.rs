@@ -6,8 +6,8 @@ use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
 
 use sendoff_fuzz::{
-    Case, Failure, Target, convert, esi, fastcgi, htaccess, http1, http3, lua, proxies, records,
-    region, responses, ring, settings,
+    Case, Failure, Target, convert, esi, fastcgi, htaccess, http1, http2, http3, lua, proxies,
+    records, region, responses, ring, settings,
 };
 
 const USUAL_SECONDS: u64 = 1;
@@ -40,6 +40,11 @@ fn holds(name: &str, target: Target) {
 #[test]
 fn http1_requests() {
     holds("http1", Target { check: http1::check, seeds: http1::seeds, words: http1::WORDS });
+}
+
+#[test]
+fn http2_streams() {
+    holds("http2", Target { check: http2::check, seeds: http2::seeds, words: http2::WORDS });
 }
 
 #[test]

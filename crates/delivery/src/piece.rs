@@ -48,6 +48,18 @@ impl Piece {
         }
     }
 
+    /// Takes the first `n` bytes out.
+    #[must_use]
+    pub fn split_to(&mut self, n: usize) -> Self {
+        let mut taken = Self::default();
+        while taken.remaining() < n && self.has_remaining() {
+            let len = self.first.len().min(n - taken.remaining());
+            taken.push(self.first.slice(..len));
+            self.advance(len);
+        }
+        taken
+    }
+
     /// Takes the first buffer out; `None` at the end.
     pub fn take_part(&mut self) -> Option<Bytes> {
         let part = std::mem::replace(&mut self.first, self.further.pop_front().unwrap_or_default());

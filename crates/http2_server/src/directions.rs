@@ -1,141 +1,149 @@
-//! The two directions of a stream on h2.
+//! The two directions of a stream, as its task has them.
 
-use std::cell::Cell;
 use std::rc::Rc;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
 
 use bytes::{Buf, Bytes};
-use h2::server::SendResponse;
-use h2::{Reason, RecvStream, SendStream};
-use http::Response;
 use sendoff_delivery::Piece;
+use sendoff_http2::{Code, MAX_FRAME};
 use sendoff_message::Cut;
 use sendoff_message::response::{ResponseHead, Trailers};
 use sendoff_streams::{RequestBody, ResponseSender, StreamGone};
 
 use super::fields;
-use super::in_flight::{Given, InFlight};
+use super::session::Shared;
 
 /// The body of a request.
 pub(super) struct Body {
-    stream: RecvStream,
-    trailers: Option<Trailers>,
+    session: Shared,
+    id: u32,
 }
 
 impl Body {
-    pub(super) fn new(stream: RecvStream) -> Self {
-        Self { stream, trailers: None }
+    pub(super) fn new(session: &Shared, id: u32) -> Self {
+        Self { session: Rc::clone(session), id }
     }
 }
 
 impl RequestBody for Body {
     fn is_end(&self) -> bool {
-        self.stream.is_end_stream()
+        let mut session = self.session.borrow_mut();
+        session
+            .live(self.id)
+            .is_some_and(|stream| stream.input.has_ended && stream.input.body.is_empty())
     }
 
     fn poll_data(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Bytes>, StreamGone>> {
-        if let Some(data) = ready!(self.stream.poll_data(cx)) {
-            return Poll::Ready(data.map(Some).map_err(|_| StreamGone));
+        let mut session = self.session.borrow_mut();
+        let Some(stream) = session.live(self.id) else { return Poll::Ready(Err(StreamGone)) };
+        let input = &mut stream.input;
+        if !input.body.is_empty() {
+            let part = input.body.len().min(MAX_FRAME);
+            return Poll::Ready(Ok(Some(input.body.split_to(part).freeze())));
         }
-        let trailers = ready!(self.stream.poll_trailers(cx)).map_err(|_| StreamGone)?;
-        self.trailers = trailers.and_then(Trailers::of_request);
-        Poll::Ready(Ok(None))
+        if input.has_ended {
+            return Poll::Ready(Ok(None));
+        }
+        stream.wait(cx);
+        Poll::Pending
     }
 
     fn take_trailers(&mut self) -> Option<Trailers> {
-        self.trailers.take()
+        self.session.borrow_mut().live(self.id)?.input.trailers.take()
     }
 
     fn release(&mut self, bytes: usize) {
-        // It fails if the stream has ended meanwhile.
-        let _ended = self.stream.flow_control().release_capacity(bytes);
+        self.session.borrow_mut().release(self.id, bytes);
     }
 }
 
-/// The sending direction. Bytes that h2 has count as in flight until the socket has taken them.
+impl Drop for Body {
+    fn drop(&mut self) {
+        self.session.borrow_mut().let_go(self.id, true);
+    }
+}
+
+/// The sending direction. Given bytes count as in flight until the transport has taken them.
 pub(super) struct Sender {
-    response: SendResponse<Given>,
-    /// `None` before the head, and if the response has no body.
-    body: Option<SendStream<Given>>,
-    /// The bytes in flight of the connection.
-    connection: Rc<InFlight>,
-    /// The bytes in flight of this stream.
-    in_flight: Rc<Cell<usize>>,
-    /// The most bytes that are passed to h2 at a time.
+    session: Shared,
+    id: u32,
+    /// The most bytes of a DATA frame.
     frame: usize,
 }
 
 impl Sender {
-    pub(super) fn new(
-        response: SendResponse<Given>,
-        connection: Rc<InFlight>,
-        frame: usize,
-    ) -> Self {
-        Self { response, body: None, connection, in_flight: Rc::default(), frame }
+    pub(super) fn new(session: &Shared, id: u32, frame: usize) -> Self {
+        Self { session: Rc::clone(session), id, frame }
+    }
+
+    fn send_head(&mut self, block: &Bytes, ends: bool) -> Result<(), Cut> {
+        let mut session = self.session.borrow_mut();
+        if session.live(self.id).is_none() {
+            return Err(Cut::client_gone());
+        }
+        session.send_head(self.id, block, ends);
+        Ok(())
     }
 }
 
 impl ResponseSender for Sender {
-    type Head = Response<()>;
+    /// The field block.
+    type Head = Bytes;
 
-    fn encode(head: ResponseHead, invalid: &mut dyn FnMut(&[u8])) -> Response<()> {
-        fields::response(head, invalid)
+    fn encode(head: ResponseHead, invalid: &mut dyn FnMut(&[u8])) -> Bytes {
+        fields::response(&head, invalid)
     }
 
-    fn interim(&mut self, head: Response<()>) -> Result<(), Cut> {
-        self.response.send_informational(head).map_err(|error| gone(&error))
+    fn interim(&mut self, head: Bytes) -> Result<(), Cut> {
+        self.send_head(&head, false)
     }
 
-    fn head(&mut self, head: Response<()>, ends: bool) -> Result<(), Cut> {
-        let body = self.response.send_response(head, ends).map_err(|error| gone(&error))?;
-        self.body = (!ends).then_some(body);
-        Ok(())
+    fn head(&mut self, head: Bytes, ends: bool) -> Result<(), Cut> {
+        self.send_head(&head, ends)
     }
 
     fn room(&mut self, owed: usize) -> usize {
-        let Some(body) = &mut self.body else { return 0 };
-        // Also if no byte is owed: reserved capacity that is not needed goes to other streams.
-        body.reserve_capacity(owed);
-        if !self.connection.has_room() {
-            return 0;
-        }
-        body.capacity().min(owed).min(self.frame)
+        let room = self.session.borrow_mut().room(self.id, owed);
+        // Whole frames, if it is more than one.
+        if room > self.frame { room - room % self.frame } else { room }
     }
 
-    /// The connection's task sends them.
+    /// The connection's task sends all that was given.
     fn has_rest(&self) -> bool {
         false
     }
 
     fn poll_room(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Cut>> {
-        let Some(body) = &mut self.body else { return Poll::Ready(Ok(())) };
-        if !self.connection.has_room() {
-            self.connection.wait(cx);
-            return Poll::Pending;
+        let mut session = self.session.borrow_mut();
+        match session.live(self.id) {
+            None => return Poll::Ready(Err(Cut::client_gone())),
+            Some(stream) if stream.output.is_complete => return Poll::Ready(Ok(())),
+            Some(stream) => stream.wait(cx),
         }
-        if body.capacity() > 0 {
-            return Poll::Ready(Ok(()));
-        }
-        match ready!(body.poll_capacity(cx)) {
-            Some(Ok(_)) => Poll::Ready(Ok(())),
-            Some(Err(_)) | None => Poll::Ready(Err(Cut::client_gone())),
-        }
+        if session.has_room(self.id) { Poll::Ready(Ok(())) } else { Poll::Pending }
     }
 
     fn give(&mut self, piece: Piece, ends: bool) -> Result<(), Cut> {
-        let Some(body) = &mut self.body else { return Ok(()) };
-        let given = self.connection.give(piece, &self.in_flight);
-        debug_assert!(ends || given.has_remaining(), "a frame without a purpose");
-        body.send_data(given, ends).map_err(|error| gone(&error))
+        debug_assert!(ends || piece.has_remaining(), "a frame without a purpose");
+        let mut session = self.session.borrow_mut();
+        if session.live(self.id).is_none() {
+            return Err(Cut::client_gone());
+        }
+        session.give(self.id, piece, ends, self.frame);
+        Ok(())
     }
 
     fn trailers(&mut self, trailers: Trailers) -> Result<(), Cut> {
-        let Some(body) = &mut self.body else { return Ok(()) };
-        body.send_trailers(trailers.into_fields()).map_err(|error| gone(&error))
+        let mut session = self.session.borrow_mut();
+        if session.live(self.id).is_none() {
+            return Err(Cut::client_gone());
+        }
+        session.give_trailers(self.id, fields::trailers(&trailers));
+        Ok(())
     }
 
     fn in_flight(&self) -> usize {
-        self.in_flight.get()
+        self.session.borrow_mut().live(self.id).map_or(0, |stream| stream.output.in_flight)
     }
 
     /// The connection's task sends them.
@@ -144,27 +152,35 @@ impl ResponseSender for Sender {
     }
 
     fn poll_taken(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        if self.connection.is_empty() {
+        let mut session = self.session.borrow_mut();
+        if session.is_taken() {
             return Poll::Ready(());
         }
-        self.connection.wait(cx);
+        let Some(stream) = session.live(self.id) else { return Poll::Ready(()) };
+        stream.output.awaits_taken = true;
+        stream.wait(cx);
         Poll::Pending
     }
 
     fn poll_reset(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        match &mut self.body {
-            None => self.response.poll_reset(cx).map(drop),
-            Some(body) => body.poll_reset(cx).map(drop),
+        match self.session.borrow_mut().live(self.id) {
+            None => Poll::Ready(()),
+            Some(stream) => {
+                stream.wait(cx);
+                Poll::Pending
+            }
         }
     }
 
     fn reset(&mut self) {
-        self.response.send_reset(Reason::INTERNAL_ERROR);
+        let mut session = self.session.borrow_mut();
+        session.reset(self.id, Code::INTERNAL_ERROR);
+        session.wake();
     }
 }
 
-/// The cut after an error of h2: the stream was reset, or the connection has ended.
-fn gone(error: &h2::Error) -> Cut {
-    let why = error.to_string();
-    Cut { why, ..Cut::client_gone() }
+impl Drop for Sender {
+    fn drop(&mut self) {
+        self.session.borrow_mut().let_go(self.id, false);
+    }
 }

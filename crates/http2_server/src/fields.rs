@@ -1,63 +1,83 @@
-//! Conversion of heads between the server's form and h2's.
+//! Conversion of heads between the server's form and HTTP/2's.
 
-use bytes::Bytes;
-use h2::RecvStream;
-use h2::ext::Protocol;
-use http::header::CONTENT_LENGTH;
-use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode, Version};
-use sendoff_http1::{Limits, StreamHead};
-use sendoff_message::response::{Field, ResponseHead};
+use bytes::{Bytes, BytesMut};
+use http::{HeaderName, Method, StatusCode, Version};
+use sendoff_field_section::FieldSection;
+use sendoff_http1::{Limits, RequestError, StreamHead};
+use sendoff_http2::hpack;
+use sendoff_message::response::{Field, ResponseHead, Trailers};
 use sendoff_streams::{OF_THE_CONNECTION, ReceivedHead};
 
-/// The checked head of a request.
-pub(super) fn received(request: &mut Request<RecvStream>) -> ReceivedHead {
-    let uri = request.uri();
-    // `None` only if the client left the path out.
-    let path = uri.path_and_query().map_or("", |path| path.as_str());
-    let path = Bytes::copy_from_slice(path.as_bytes());
-    let authority = uri.authority().map(|name| Bytes::copy_from_slice(name.as_str().as_bytes()));
-    let (method, fields) = (request.method().clone(), std::mem::take(request.headers_mut()));
-    let field_size = |(name, value): (&HeaderName, &HeaderValue)| name.as_str().len() + value.len();
-    let size = path.len() + fields.iter().map(field_size).sum::<usize>();
-    let protocol = request.extensions().get::<Protocol>();
-    let protocol = protocol.map(|name| Bytes::copy_from_slice(name.as_str().as_bytes()));
-    let (version, ends) = (Version::HTTP_2, request.body().is_end_stream());
+/// Space for the field block of a usual response.
+const BLOCK: usize = 256;
+
+/// The checked head of a request; `None`: it exceeds the limit. `ends`: it has no
+/// body.
+pub(super) fn received(head: Option<FieldSection>, ends: bool) -> ReceivedHead {
+    let version = Version::HTTP_2;
+    let Some(head) = head else {
+        let (method, path) = (Method::GET, Bytes::new());
+        return ReceivedHead {
+            method,
+            path,
+            version,
+            size: 0,
+            checked: Err(RequestError::HeadTooLarge),
+        };
+    };
+    let FieldSection { method, authority, path, protocol, fields, size, .. } = head;
+    let path = without_fragment(path.unwrap_or_default());
     let (asked, named) = (method.clone(), path.clone());
     let head = StreamHead { version, method, path, protocol, authority, fields, ends };
     let checked = head.check(Limits::default());
     ReceivedHead { method: asked, path: named, version, size, checked }
 }
 
-/// The head of a response. Calls `invalid` with the name of each field that is not valid and
-/// therefore left out.
-pub(super) fn response(head: ResponseHead, invalid: &mut dyn FnMut(&[u8])) -> Response<()> {
-    let mut fields = HeaderMap::with_capacity(head.fields.len() + 1);
-    for (name, value) in head.fields.into_iter().map(Field::into_parts) {
-        let parsed = HeaderName::from_bytes(&name).ok();
-        let value = HeaderValue::from_maybe_shared(without_blanks(value)).ok();
-        match (parsed, value) {
-            (Some(name), _) if OF_THE_CONNECTION.contains(&name.as_str()) => {}
-            (Some(name), Some(value)) => {
-                fields.append(name, value);
-            }
-            _ => invalid(&name),
-        }
+/// The path without a fragment, which RFC 9113 §8.3.1 does not have and some clients send.
+fn without_fragment(path: Bytes) -> Bytes {
+    match path.iter().position(|byte| *byte == b'#') {
+        Some(end) => path.slice(..end),
+        None => path,
     }
-    if let Some(length) = head.length.filter(|_| head.status != StatusCode::NO_CONTENT) {
-        fields.insert(CONTENT_LENGTH, HeaderValue::from(length));
-    }
-    let mut response = Response::new(());
-    *response.status_mut() = head.status;
-    *response.headers_mut() = fields;
-    response
 }
 
-/// The value without blanks around it (RFC 9113 §8.2.1).
-fn without_blanks(value: Bytes) -> Bytes {
-    let is_blank = |byte: &u8| matches!(byte, b' ' | b'\t');
-    let from = value.iter().position(|byte| !is_blank(byte)).unwrap_or(value.len());
-    let to = value.iter().rposition(|byte| !is_blank(byte)).map_or(from, |last| last + 1);
-    if from == 0 && to == value.len() { value } else { value.slice(from..to) }
+/// The field block of a response head. Calls `invalid` with the name of each field that is not
+/// valid and therefore left out.
+pub(super) fn response(head: &ResponseHead, invalid: &mut dyn FnMut(&[u8])) -> Bytes {
+    let mut digits = String::new();
+    if let Some(length) = head.length.filter(|_| head.status != StatusCode::NO_CONTENT) {
+        digits = length.to_string();
+    }
+    let length = (!digits.is_empty()).then_some((&b"content-length"[..], digits.as_bytes()));
+    let own = head.fields.iter().filter_map(|field| valid(field, invalid));
+    let mut block = BytesMut::with_capacity(BLOCK);
+    hpack::encode(head.status, own.chain(length), &mut block);
+    block.freeze()
+}
+
+/// The field block of trailers.
+pub(super) fn trailers(trailers: &Trailers) -> Bytes {
+    let fields = trailers.fields().iter();
+    let fields = fields.map(|(name, value)| (name.as_str().as_bytes(), value.as_bytes()));
+    let mut block = BytesMut::new();
+    hpack::encode_trailers(fields, &mut block);
+    block.freeze()
+}
+
+/// Name and value of a field that HTTP/2 can carry, without blanks around the value (RFC 9113
+/// §8.2.1). Calls `invalid` for an invalid field.
+fn valid<'f>(field: &'f Field, invalid: &mut dyn FnMut(&[u8])) -> Option<(&'f [u8], &'f [u8])> {
+    let (name, value) = (field.name(), field.value().trim_ascii());
+    if OF_THE_CONNECTION.iter().any(|own| field.is(own)) {
+        return None;
+    }
+    let is_checked = matches!(field, Field::Line(_));
+    let is_value = || !value.iter().any(|byte| matches!(byte, b'\r' | b'\n' | 0));
+    if !is_checked && (HeaderName::from_bytes(name).is_err() || !is_value()) {
+        invalid(name);
+        return None;
+    }
+    Some((name, value))
 }
 
 #[cfg(test)]
@@ -82,15 +102,26 @@ mod tests {
             head.field(name, value);
         }
         let mut left_out = Vec::new();
-        let response = response(head, &mut |name| left_out.push(name.to_vec()));
-        let sent: Vec<_> = response
-            .headers()
-            .iter()
-            .map(|(name, value)| (name.as_str(), value.to_str().unwrap()))
-            .collect();
-        let expected =
-            [("x-upper", "a"), ("set-cookie", "a"), ("set-cookie", "b"), ("content-length", "7")];
-        assert_eq!(sent, expected);
+        let block = response(&head, &mut |name| left_out.push(name.to_vec()));
+        let mut sent = Vec::new();
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        let decoded = hpack::Decoder::default()
+            .decode(&block, |name, value| sent.push((text(&name), text(&value))));
+        assert_eq!(decoded, Ok(()));
+        let expected = [
+            (":status", "200"),
+            ("x-upper", "a"),
+            ("set-cookie", "a"),
+            ("set-cookie", "b"),
+            ("content-length", "7"),
+        ];
+        assert_eq!(sent, expected.map(|(name, value)| (name.to_owned(), value.to_owned())));
         assert_eq!(left_out, [b"a b".to_vec(), b"X-Split".to_vec()]);
+    }
+
+    #[test]
+    fn a_fragment_is_cut_off() {
+        assert_eq!(without_fragment("/a?b#/../c".into()), "/a?b");
+        assert_eq!(without_fragment("/a?b".into()), "/a?b");
     }
 }

@@ -1,43 +1,70 @@
-//! The settings that this server announces, and its limits. The defaults of h2 are for trusted
-//! clients: 16 MiB of fields, any number of streams, 400 KiB in flight for each.
+//! The settings that this server announces, and its limits.
 
-use h2::server::Builder;
+use sendoff_delivery::in_memory;
 use sendoff_http1::Limits;
-use sendoff_streams::STREAM_BUFFER;
+use sendoff_http2::{FRAME_HEADER, MAX_FRAME, Setting};
 
 /// The most open requests of a client on a connection; browsers and proxies are content with 100.
-const STREAMS: u32 = 128;
+pub(super) const STREAMS: usize = 128;
 
 /// The most bytes of one body that a client may send before the stream's task has taken them: 10
 /// MB/s at a round-trip time of 100 ms.
-const STREAM_WINDOW: u32 = 1 << 20;
+pub(super) const STREAM_WINDOW: u32 = 1 << 20;
 
 /// The same for all bodies of a connection.
-const CONNECTION_WINDOW: u32 = 1 << 20;
+pub(super) const CONNECTION_WINDOW: u32 = 1 << 20;
 
-/// The contents of a DATA frame that fills a TLS record together with its header of 9 bytes. A
-/// larger frame would need a second record for its end.
-pub(super) const FRAME_IN_RECORD: usize = 16 * 1024 - 9;
+/// The contents of a DATA frame that fills a TLS record together with its header. A larger frame
+/// would need a second record for its end.
+pub(super) const FRAME_IN_RECORD: usize = MAX_FRAME - FRAME_HEADER;
 
-/// The most streams that a client has reset before the connection's task has seen them. Beyond it
-/// the connection ends (CVE-2023-44487). A client that leaves a page resets all open streams.
-const RESET_UNSEEN: usize = STREAMS as usize;
+/// The most streams that a client has reset before their tasks have begun, in one turn of the
+/// connection's task. Beyond it the connection ends (CVE-2023-44487). A client that leaves a page
+/// resets all open streams.
+pub(super) const RESET_UNSEEN: usize = STREAMS;
 
 /// The most streams that this server has reset because of the client's mistakes, over the life of a
 /// connection. Beyond it the connection ends (CVE-2025-8671). Requests beyond [`STREAMS`] count,
 /// too, which a client may send before it has read the settings.
-const RESET_FOR_ERRORS: usize = 256;
+pub(super) const RESET_FOR_ERRORS: usize = 256;
 
-pub(super) fn builder() -> Builder {
-    let mut builder = Builder::new();
-    builder
-        .max_concurrent_streams(STREAMS)
-        .max_header_list_size(u32::try_from(Limits::default().head).unwrap_or(u32::MAX))
-        .initial_window_size(STREAM_WINDOW)
-        .initial_connection_window_size(CONNECTION_WINDOW)
-        .max_send_buffer_size(STREAM_BUFFER)
-        .enable_connect_protocol()
-        .max_pending_accept_reset_streams(RESET_UNSEEN)
-        .max_local_error_reset_streams(Some(RESET_FOR_ERRORS));
-    builder
+/// The streams that were reset by this server last, whose frames may still be on their way. More
+/// than errors and open streams can be.
+pub(super) const RESET_REMEMBERED: usize = 512;
+
+/// The most bytes of an encoded field block: fields within the limit, without compression, fit
+/// twice.
+pub(super) fn max_block() -> usize {
+    2 * max_fields()
 }
+
+/// The most bytes of fields, in the units of RFC 9113 §6.5.2.
+pub(super) fn max_fields() -> usize {
+    Limits::default().head
+}
+
+/// The settings that are announced.
+pub(super) fn announced() -> [Setting; 4] {
+    [
+        Setting::MaxConcurrentStreams(u32::try_from(STREAMS).unwrap_or(u32::MAX)),
+        Setting::InitialWindowSize(STREAM_WINDOW),
+        Setting::MaxHeaderListSize(u32::try_from(max_fields()).unwrap_or(u32::MAX)),
+        Setting::EnableConnectProtocol,
+    ]
+}
+
+/// The most bytes in flight on a connection; the last piece may exceed it. Enough for four streams
+/// at full speed, or for many that send little.
+pub(super) const IN_FLIGHT: usize = 256 * 1024;
+
+/// The limit while memory is short.
+const IN_FLIGHT_SMALL: usize = 32 * 1024;
+
+/// The limit of bytes in flight at this time.
+pub(super) fn in_flight() -> usize {
+    if in_memory::is_short() { IN_FLIGHT_SMALL } else { IN_FLIGHT }
+}
+
+/// The most bytes of frames without a body that wait for a client. Beyond it no bytes of the client
+/// are read: a client that reads no answers causes no further ones.
+pub(super) const UNREAD_ANSWERS: usize = 64 * 1024;

@@ -10,6 +10,7 @@ mod http2_files;
 mod http2_floods;
 mod http2_paths;
 mod http2_random;
+mod http2_rules;
 mod http2_tools;
 mod http3;
 mod life_of_a_request;

@@ -2,8 +2,8 @@
 
 use bytes::{BufMut, BytesMut};
 use http::StatusCode;
+use sendoff_field_section::integer;
 
-use super::integer;
 use super::static_table::find;
 
 /// Appends the encoded field section (RFC 9204 §4.5) of a response: `:status`, then the fields with

@@ -1,12 +1,10 @@
 //! Field lines (RFC 9204 §4.5).
 
 use bytes::{Bytes, BytesMut};
+use sendoff_field_section::{huffman, integer};
 
 use super::QpackError::{self, Decompression};
-use super::{huffman, integer, static_table};
-
-/// The size that counts for each field apart from its name and value (RFC 9114 §4.2.2).
-const FIELD_OVERHEAD: usize = 32;
+use super::static_table;
 
 /// Name and value of a field.
 pub(super) type Line = (Bytes, Bytes);
@@ -16,17 +14,14 @@ pub(super) struct Lines<'a> {
     rest: &'a [u8],
     /// Space for all strings of the section, so that a section needs one allocation.
     strings: BytesMut,
-    /// The size of the fields so far (RFC 9114 §4.2.2).
-    pub(super) size: usize,
-    max_size: usize,
 }
 
 impl<'a> Lines<'a> {
-    /// Decodes the prefix of a section (RFC 9204 §4.5.1). `max_size` limits the size of all fields.
-    pub(super) fn new(section: &'a [u8], max_size: usize) -> Result<Self, QpackError> {
+    /// Decodes the prefix of a section (RFC 9204 §4.5.1).
+    pub(super) fn new(section: &'a [u8]) -> Result<Self, QpackError> {
         // The shortest Huffman code has 5 bits.
         let strings = BytesMut::with_capacity(section.len() / 5 * 8 + 8);
-        let mut lines = Self { rest: section, strings, size: 0, max_size };
+        let mut lines = Self { rest: section, strings };
         let (required_insert_count, _) = lines.integer(8)?;
         // Without dynamic references, each Base is valid unless it is negative.
         let (_, is_base_negative) = lines.integer(7)?;
@@ -49,10 +44,6 @@ impl<'a> Lines<'a> {
             // The other patterns refer to the dynamic table: `10`, `01N0`, `0001`, `0000`.
             _ => return Err(Decompression),
         };
-        self.size += name.len() + value.len() + FIELD_OVERHEAD;
-        if self.size > self.max_size {
-            return Err(QpackError::TooLarge);
-        }
         Ok(Some((name, value)))
     }
 

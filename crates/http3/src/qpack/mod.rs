@@ -1,19 +1,19 @@
 //! QPACK (RFC 9204) with a dynamic table of capacity 0, and the rules for the fields of requests
 //! (RFC 9114 §4.2, §4.3).
 
+mod decode;
 mod encode;
-mod huffman;
-mod integer;
 mod lines;
-mod section;
 mod static_table;
 mod streams;
 
 #[cfg(test)]
 mod tests;
 
+pub use decode::{decode, trailers};
 pub use encode::{encode, encode_trailers};
-pub use section::{FieldSection, decode, trailers};
+use sendoff_field_section::FieldError;
+pub use sendoff_field_section::FieldSection;
 pub use streams::{DecoderStream, EncoderStream};
 
 /// An error in a field section. The client is at fault.
@@ -27,4 +27,13 @@ pub enum QpackError {
     /// A malformed message (RFC 9114 §4.1.2): the server resets the stream with
     /// [`MESSAGE_ERROR`](crate::Code::MESSAGE_ERROR). The text says what is wrong.
     Malformed(&'static str),
+}
+
+impl From<FieldError> for QpackError {
+    fn from(error: FieldError) -> Self {
+        match error {
+            FieldError::TooLarge => Self::TooLarge,
+            FieldError::Malformed(why) => Self::Malformed(why),
+        }
+    }
 }

@@ -1,11 +1,12 @@
-//! Prefixed integers (RFC 9204 §4.1.1, RFC 7541 §5.1).
+//! Prefixed integers (RFC 7541 §5.1, RFC 9204 §4.1.1).
 
 use bytes::{BufMut, BytesMut};
 
 /// The integer in the low `prefix` bits of the first byte and in the bytes behind it, and the
 /// number of these bytes. `None` if `bytes` ends before the integer does, or for a value above
 /// `u32::MAX`: no index and no length in a field section is larger.
-pub(super) fn decode(bytes: &[u8], prefix: u32) -> Option<(u32, usize)> {
+#[must_use]
+pub fn decode(bytes: &[u8], prefix: u32) -> Option<(u32, usize)> {
     let (&first, rest) = bytes.split_first()?;
     let limit = (1_u32 << prefix) - 1;
     let low = u32::from(first) & limit;
@@ -24,7 +25,7 @@ pub(super) fn decode(bytes: &[u8], prefix: u32) -> Option<(u32, usize)> {
 }
 
 /// Appends an integer whose first byte has `flags` above its low `prefix` bits.
-pub(super) fn encode(flags: u8, prefix: u32, value: usize, out: &mut BytesMut) {
+pub fn encode(flags: u8, prefix: u32, value: usize, out: &mut BytesMut) {
     let limit = (1 << prefix) - 1;
     if value < limit {
         out.put_u8(flags | low_byte(value));

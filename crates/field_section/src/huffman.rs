@@ -1,4 +1,4 @@
-//! The Huffman code (RFC 7541 §5.2 and Appendix B), which QPACK uses as well. It is canonical, and
+//! The Huffman code (RFC 7541 §5.2 and Appendix B) of HPACK and QPACK. It is canonical, and
 //! therefore follows from the lengths of its codes: codes of one length are consecutive numbers in
 //! the order of their symbols, and continue the shorter ones.
 
@@ -10,7 +10,8 @@ const SHORTEST: usize = 5;
 const LONGEST: usize = 30;
 
 /// Appends the string with this encoding; `None` if the encoding is not valid.
-pub(super) fn decode(bytes: &[u8], out: &mut BytesMut) -> Option<()> {
+#[must_use]
+pub fn decode(bytes: &[u8], out: &mut BytesMut) -> Option<()> {
     let mut bytes = bytes.iter();
     // The next `count` bits of the string and zeros behind them.
     let (mut window, mut count) = (0_u64, 0);
@@ -82,7 +83,7 @@ const LENGTHS: [u8; SYMBOLS] = [
 ];
 
 #[cfg(test)]
-pub(super) mod tests {
+mod tests {
     use super::*;
 
     /// The code of a symbol: the part of all codes that the symbols before it use.
@@ -94,7 +95,7 @@ pub(super) mod tests {
     }
 
     /// Encodes symbols, then padding bits of ones up to a full byte.
-    pub(in crate::qpack) fn encode(symbols: impl IntoIterator<Item = u16>) -> Vec<u8> {
+    fn encode(symbols: impl IntoIterator<Item = u16>) -> Vec<u8> {
         let bits =
             |symbol| (0..LENGTHS[usize::from(symbol)]).rev().map(move |bit| code(symbol) >> bit);
         let mut bits: Vec<_> = symbols.into_iter().flat_map(bits).collect();
