@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use sendoff_config::{FolderLink, LinkedFolder, Site};
 
-/// The time for which a folder is taken to be the one that has its name.
+/// Folders are looked up by their names again after this time.
 const FOLDER_CHECK: Duration = Duration::from_millis(100);
 
 /// The folders of a site and the links to them, as they were when the site was opened.
