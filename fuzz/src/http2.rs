@@ -5,9 +5,10 @@
 use bytes::{Bytes, BytesMut};
 use http::{StatusCode, Version};
 use sendoff_field_section::{FieldSection, SectionBuilder};
-use sendoff_http1::{Limits, StreamHead};
 use sendoff_http2::hpack::{self, Decoder};
 use sendoff_http2::{Code, ConnectionError, Frame, FrameDecoder, Setting, encode};
+
+use crate::heads;
 
 const MAX_BLOCK: usize = 2048;
 const MAX_SECTION: usize = 1024;
@@ -49,20 +50,6 @@ fn section(decoder: &mut Decoder, block: &[u8]) -> (Option<FieldSection>, bool) 
     (head, decoded.is_ok())
 }
 
-fn head(head: FieldSection) {
-    assert!(head.size <= MAX_SECTION, "the limit holds");
-    let path = head.path.unwrap_or_default();
-    let (version, method, protocol) = (Version::HTTP_2, head.method, head.protocol);
-    let (authority, fields) = (head.authority, head.fields);
-    let head = StreamHead { version, method, path, protocol, authority, fields, ends: true };
-    let Ok(head) = head.check(Limits::default()) else { return };
-    let is_plain = |bytes: &[u8]| !bytes.iter().any(|byte| b"\r\n\0".contains(byte));
-    assert!(is_plain(head.target.raw()) && !head.target.raw().contains(&b' '));
-    for (name, value) in &head.headers {
-        assert!(is_plain(value.as_bytes()), "{name}");
-    }
-}
-
 /// Fields that are encoded again have the same names, in lower case, and values.
 fn again(block: &[u8]) {
     let mut fields: Vec<(Bytes, Bytes)> = Vec::new();
@@ -89,7 +76,7 @@ pub fn check(input: &[u8]) {
     let mut decoder = Decoder::default();
     for block in whole.1.iter().map(|block| &block[..]).chain([input]) {
         let (section, is_decoded) = section(&mut decoder, block);
-        section.into_iter().for_each(head);
+        section.into_iter().for_each(|head| heads::check(head, Version::HTTP_2, MAX_SECTION));
         again(block);
         if !is_decoded {
             break;

@@ -4,9 +4,10 @@
 
 use bytes::{Bytes, BytesMut};
 use http::Version;
-use sendoff_http1::{Limits, StreamHead};
 use sendoff_http3::frame::{self, Control, ControlDecoder, RequestDecoder, RequestPart};
 use sendoff_http3::{Code, qpack};
+
+use crate::heads;
 
 const MAX_SECTION: usize = 1024;
 
@@ -47,17 +48,8 @@ fn controls(pieces: &[&[u8]]) -> (Vec<Control>, Option<Code>) {
 }
 
 fn head(section: &[u8]) {
-    let Ok(head) = qpack::decode(section, MAX_SECTION) else { return };
-    assert!(head.size <= MAX_SECTION, "the limit holds");
-    let path = head.path.unwrap_or_default();
-    let (version, method, protocol) = (Version::HTTP_3, head.method, head.protocol);
-    let (authority, fields) = (head.authority, head.fields);
-    let head = StreamHead { version, method, path, protocol, authority, fields, ends: true };
-    let Ok(head) = head.check(Limits::default()) else { return };
-    let is_plain = |bytes: &[u8]| !bytes.iter().any(|byte| b"\r\n\0".contains(byte));
-    assert!(is_plain(head.target.raw()) && !head.target.raw().contains(&b' '));
-    for (name, value) in &head.headers {
-        assert!(is_plain(value.as_bytes()), "{name}");
+    if let Ok(head) = qpack::decode(section, MAX_SECTION) {
+        heads::check(head, Version::HTTP_3, MAX_SECTION);
     }
 }
 

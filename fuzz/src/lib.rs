@@ -8,6 +8,7 @@
 pub mod convert;
 pub mod esi;
 pub mod fastcgi;
+mod heads;
 pub mod htaccess;
 pub mod http1;
 pub mod http2;

@@ -370,6 +370,16 @@ static HashTable *strings_of(HashTable *tags, uint32_t argument)
 	return strings;
 }
 
+/* Sends the fragment, or returns it in `string` if that is not NULL. */
+static void fragment(fragment_call *args, zval *string)
+{
+	args->tags = strings_of(args->tags, 4);
+	if (args->tags) {
+		serve(args, string);
+		zend_array_destroy(args->tags);
+	}
+}
+
 /* sendoff_fragment(string $key, int $ttl, callable $make, array $tags = []): void */
 PHP_FUNCTION(sendoff_fragment)
 {
@@ -383,11 +393,7 @@ PHP_FUNCTION(sendoff_fragment)
 	Z_PARAM_ARRAY_HT(args.tags)
 	ZEND_PARSE_PARAMETERS_END();
 
-	args.tags = strings_of(args.tags, 4);
-	if (args.tags) {
-		serve(&args, NULL);
-		zend_array_destroy(args.tags);
-	}
+	fragment(&args, NULL);
 }
 
 /* sendoff_fragment_string(string $key, ?int $ttl, callable $make, array $tags = []): string */
@@ -403,11 +409,7 @@ PHP_FUNCTION(sendoff_fragment_string)
 	Z_PARAM_ARRAY_HT(args.tags)
 	ZEND_PARSE_PARAMETERS_END();
 
-	args.tags = strings_of(args.tags, 4);
-	if (args.tags) {
-		serve(&args, return_value);
-		zend_array_destroy(args.tags);
-	}
+	fragment(&args, return_value);
 }
 
 /* sendoff_fragment_fetch(string $key): ?string */

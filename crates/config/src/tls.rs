@@ -71,7 +71,7 @@ pub struct TlsAlgorithms {
 
 /// A cipher suite.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[expect(missing_docs, reason = "the names are those of `names`")]
+#[expect(missing_docs, reason = "`names` says which suite each variant is")]
 pub enum CipherSuite {
     Aes128,
     Aes256,

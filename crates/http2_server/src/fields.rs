@@ -1,12 +1,12 @@
 //! Conversion of heads between the server's form and HTTP/2's.
 
 use bytes::{Bytes, BytesMut};
-use http::{HeaderName, Method, StatusCode, Version};
+use http::{Method, Version};
 use sendoff_field_section::FieldSection;
 use sendoff_http1::{Limits, RequestError, StreamHead};
 use sendoff_http2::hpack;
-use sendoff_message::response::{Field, ResponseHead, Trailers};
-use sendoff_streams::{OF_THE_CONNECTION, ReceivedHead};
+use sendoff_message::response::{ResponseHead, Trailers};
+use sendoff_streams::{ReceivedHead, content_length, response_lines, trailer_lines};
 
 /// Space for the field block of a usual response.
 const BLOCK: usize = 256;
@@ -44,44 +44,24 @@ fn without_fragment(path: Bytes) -> Bytes {
 /// The field block of a response head. Calls `invalid` with the name of each field that is not
 /// valid and therefore left out.
 pub(super) fn response(head: &ResponseHead, invalid: &mut dyn FnMut(&[u8])) -> Bytes {
-    let mut digits = String::new();
-    if let Some(length) = head.length.filter(|_| head.status != StatusCode::NO_CONTENT) {
-        digits = length.to_string();
-    }
-    let length = (!digits.is_empty()).then_some((&b"content-length"[..], digits.as_bytes()));
-    let own = head.fields.iter().filter_map(|field| valid(field, invalid));
+    let length = content_length(head);
     let mut block = BytesMut::with_capacity(BLOCK);
-    hpack::encode(head.status, own.chain(length), &mut block);
+    let lines = response_lines(head, length.as_deref(), invalid);
+    hpack::encode(head.status, lines, &mut block);
     block.freeze()
 }
 
 /// The field block of trailers.
 pub(super) fn trailers(trailers: &Trailers) -> Bytes {
-    let fields = trailers.fields().iter();
-    let fields = fields.map(|(name, value)| (name.as_str().as_bytes(), value.as_bytes()));
     let mut block = BytesMut::new();
-    hpack::encode_trailers(fields, &mut block);
+    hpack::encode_trailers(trailer_lines(trailers), &mut block);
     block.freeze()
-}
-
-/// Name and value of a field that HTTP/2 can carry, without blanks around the value (RFC 9113
-/// §8.2.1). Calls `invalid` for an invalid field.
-fn valid<'f>(field: &'f Field, invalid: &mut dyn FnMut(&[u8])) -> Option<(&'f [u8], &'f [u8])> {
-    let (name, value) = (field.name(), field.value().trim_ascii());
-    if OF_THE_CONNECTION.iter().any(|own| field.is(own)) {
-        return None;
-    }
-    let is_checked = matches!(field, Field::Line(_));
-    let is_value = || !value.iter().any(|byte| matches!(byte, b'\r' | b'\n' | 0));
-    if !is_checked && (HeaderName::from_bytes(name).is_err() || !is_value()) {
-        invalid(name);
-        return None;
-    }
-    Some((name, value))
 }
 
 #[cfg(test)]
 mod tests {
+    use http::StatusCode;
+
     use super::*;
 
     #[test]

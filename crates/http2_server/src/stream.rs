@@ -109,10 +109,7 @@ impl Stream {
 
     /// Wakes the stream's task at the next change.
     pub(super) fn wait(&mut self, cx: &Context<'_>) {
-        match &mut self.waker {
-            Some(waker) => waker.clone_from(cx.waker()),
-            None => self.waker = Some(cx.waker().clone()),
-        }
+        self.waker.get_or_insert_with(|| cx.waker().clone()).clone_from(cx.waker());
     }
 
     pub(super) fn wake(&self) {

@@ -6,15 +6,17 @@ use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
 use bytes::{Buf, Bytes, BytesMut};
-use http::{HeaderName, StatusCode};
 use quinn_proto::StreamId;
 use sendoff_delivery::Piece;
 use sendoff_http3::Code;
 use sendoff_http3::frame::{self, RequestDecoder, RequestPart};
 use sendoff_http3::qpack::{self, QpackError};
 use sendoff_message::Cut;
-use sendoff_message::response::{Field, ResponseHead, Trailers};
-use sendoff_streams::{OF_THE_CONNECTION, RequestBody, ResponseSender, STREAM_BUFFER, StreamGone};
+use sendoff_message::response::{ResponseHead, Trailers};
+use sendoff_streams::{
+    RequestBody, ResponseSender, STREAM_BUFFER, StreamGone, content_length, response_lines,
+    trailer_lines,
+};
 use tokio::time::{sleep, timeout};
 
 use super::quic::Quic;
@@ -253,15 +255,10 @@ impl ResponseSender for Sender {
     type Head = Bytes;
 
     fn encode(head: ResponseHead, invalid: &mut dyn FnMut(&[u8])) -> Bytes {
-        let ResponseHead { status, fields, length, .. } = head;
-        let mut digits = String::new();
-        if let Some(length) = length.filter(|_| status != StatusCode::NO_CONTENT) {
-            digits = length.to_string();
-        }
-        let length = (!digits.is_empty()).then_some((&b"content-length"[..], digits.as_bytes()));
-        let own = fields.iter().filter_map(|field| valid(field, invalid));
+        let length = content_length(&head);
         let mut section = BytesMut::with_capacity(256);
-        qpack::encode(status, own.chain(length), &mut section);
+        let lines = response_lines(&head, length.as_deref(), invalid);
+        qpack::encode(head.status, lines, &mut section);
         let mut frame = BytesMut::with_capacity(section.len() + 8);
         frame::headers(&section, &mut frame);
         frame.freeze()
@@ -309,10 +306,8 @@ impl ResponseSender for Sender {
     }
 
     fn trailers(&mut self, trailers: Trailers) -> Result<(), Cut> {
-        let fields = trailers.fields().iter();
-        let fields = fields.map(|(name, value)| (name.as_str().as_bytes(), value.as_bytes()));
         let (mut section, mut frame) = (BytesMut::new(), BytesMut::new());
-        qpack::encode_trailers(fields, &mut section);
+        qpack::encode_trailers(trailer_lines(&trailers), &mut section);
         frame::headers(&section, &mut frame);
         self.rest.parts.push_back(frame.freeze());
         self.send(true)
@@ -361,19 +356,4 @@ impl Drop for Sender {
             rest.quic.forget(id);
         });
     }
-}
-
-/// Name and value of a field that HTTP/3 can carry. Calls `invalid` for an invalid field.
-fn valid<'f>(field: &'f Field, invalid: &mut dyn FnMut(&[u8])) -> Option<(&'f [u8], &'f [u8])> {
-    let (name, value) = (field.name(), field.value().trim_ascii());
-    if OF_THE_CONNECTION.iter().any(|own| field.is(own)) {
-        return None;
-    }
-    let is_checked = matches!(field, Field::Line(_));
-    let is_value = || !value.iter().any(|byte| matches!(byte, b'\r' | b'\n' | 0));
-    if !is_checked && (HeaderName::from_bytes(name).is_err() || !is_value()) {
-        invalid(name);
-        return None;
-    }
-    Some((name, value))
 }

@@ -12,20 +12,16 @@
 
 mod directions;
 mod exchange;
+mod fields;
 mod response_stream;
 mod stream;
 mod streams;
 mod tunnel;
 
 pub use directions::{RequestBody, ResponseSender, StreamGone};
+pub use fields::{content_length, response_lines, trailer_lines};
 pub use stream::{ReceivedHead, serve};
 pub use streams::{Penalty, StreamGuard, Streams};
 
 /// The most bytes of one response that its protocol keeps until the network takes them.
 pub const STREAM_BUFFER: usize = 64 * 1024;
-
-/// Fields about an HTTP/1 connection, which exist neither in HTTP/2 (RFC 9113 §8.2.2) nor in HTTP/3
-/// (RFC 9114 §4.2). An application that sends one means its server's connection to the client, or
-/// copies a field from another response.
-pub const OF_THE_CONNECTION: [&str; 5] =
-    ["connection", "keep-alive", "proxy-connection", "transfer-encoding", "upgrade"];

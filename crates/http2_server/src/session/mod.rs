@@ -112,10 +112,7 @@ impl Session {
     /// Begins a turn of the connection's task.
     pub(super) fn begin_turn(&mut self, cx: &Context<'_>) {
         (self.last_seen, self.reset_unseen) = (self.last, 0);
-        match &mut self.waker {
-            Some(waker) => waker.clone_from(cx.waker()),
-            None => self.waker = Some(cx.waker().clone()),
-        }
+        self.waker.get_or_insert_with(|| cx.waker().clone()).clone_from(cx.waker());
     }
 
     /// Wakes the connection's task, which sends.
