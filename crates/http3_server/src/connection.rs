@@ -60,8 +60,11 @@ pub(crate) struct Driver {
     endpoint: Rc<Endpoint>,
     handle: ConnectionHandle,
     timer: Pin<Box<Sleep>>,
-    /// The time that `timer` is set to.
+    /// The time that `timer` is set to; it may be earlier than the connection's, which moves with
+    /// each packet.
     deadline: Option<Instant>,
+    /// Tasks of streams have been woken, and have not run since.
+    has_woken: bool,
     /// Packets that the socket has not taken, in `buffer`.
     unsent: Option<Transmit>,
     /// No memory is allocated while all packets are sent.
@@ -89,6 +92,7 @@ impl Driver {
             handle,
             timer: Box::pin(sleep(Duration::ZERO)),
             deadline: None,
+            has_woken: false,
             unsent: None,
             buffer: Vec::new(),
             writable: None,
@@ -106,6 +110,11 @@ impl Driver {
             self.receive();
             if let Some(happened) = self.event() {
                 return Poll::Ready(happened);
+            }
+            if std::mem::take(&mut self.has_woken) {
+                // Their responses share packets with the acknowledgement of what has arrived.
+                cx.waker().wake_by_ref();
+                return Poll::Pending;
             }
             self.send(cx);
             // Sending asks for further connection ids.
@@ -154,9 +163,18 @@ impl Driver {
                     self.quic.lose();
                     return Some(Happened::Lost(reason));
                 }
-                Event::Stream(StreamEvent::Opened { dir }) => return Some(Happened::Opened(dir)),
-                Event::Stream(StreamEvent::Readable { id }) => self.quic.readable(id),
-                Event::Stream(StreamEvent::Writable { id }) => self.quic.writable(id),
+                Event::Stream(StreamEvent::Opened { dir }) => {
+                    self.has_woken = true;
+                    return Some(Happened::Opened(dir));
+                }
+                Event::Stream(StreamEvent::Readable { id }) => {
+                    self.has_woken = true;
+                    self.quic.readable(id);
+                }
+                Event::Stream(StreamEvent::Writable { id }) => {
+                    self.has_woken = true;
+                    self.quic.writable(id);
+                }
                 Event::Stream(StreamEvent::Stopped { id, .. }) => self.quic.stopped(id),
                 Event::Stream(StreamEvent::Finished { .. } | StreamEvent::Available { .. })
                 | Event::HandshakeDataReady
@@ -200,13 +218,16 @@ impl Driver {
     fn poll_timer(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let deadline = self.quic.state().poll_timeout();
         let Some(deadline) = deadline else { return Poll::Pending };
-        if self.deadline != Some(deadline) {
-            self.deadline = Some(deadline);
-            self.timer.as_mut().reset(deadline.into());
+        loop {
+            if self.deadline.is_none_or(|set| deadline < set) {
+                self.deadline = Some(deadline);
+                self.timer.as_mut().reset(deadline.into());
+            }
+            ready!(self.timer.as_mut().poll(cx));
+            if self.deadline.take() == Some(deadline) {
+                return Poll::Ready(());
+            }
         }
-        ready!(self.timer.as_mut().poll(cx));
-        self.deadline = None;
-        Poll::Ready(())
     }
 
     /// Waits until the handshake is complete. Returns false if the client has gone.

@@ -94,7 +94,7 @@ pub fn serve<S: Service, B: RequestBody, R: ResponseSender>(
     body: B,
     sender: R,
 ) -> impl Future<Output = ()> {
-    let answered = Box::pin(answer(open, head, body, sender));
+    let answered = Box::into_pin(Box::write(Box::new_uninit(), answer(open, head, body, sender)));
     async move {
         let tunnel = answered.await;
         if let Some(tunnel) = tunnel {

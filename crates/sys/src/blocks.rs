@@ -20,12 +20,15 @@ const LARGEST: usize = 32 * 1024;
 /// The alignment of all blocks of the C library, in bytes.
 const ALIGNMENT: usize = 16;
 
+/// The alignment of tasks, in bytes. The C library keeps no such blocks, whatever their size.
+const TASK_ALIGNMENT: usize = 128;
+
 /// Sizes whose blocks a thread keeps at a time. A request needs about five.
 const SIZES: usize = 32;
 
-/// Blocks of one size that a thread keeps. With 32 sizes of at most 32 KiB, a thread keeps 2 MiB at
-/// most.
-const MOST_KEPT: usize = 2;
+/// Blocks of one size that a thread keeps: the streams of HTTP/2 and HTTP/3 that arrive together
+/// have blocks of the same sizes. With 32 sizes of at most 32 KiB, a thread keeps 8 MiB at most.
+const MOST_KEPT: usize = 8;
 
 thread_local! {
     /// Without a destructor, so that blocks can be freed while the thread ends.
@@ -49,9 +52,9 @@ struct Kept {
     sizes: [Blocks; SIZES],
 }
 
-/// Freed blocks of one size.
+/// Freed blocks of one size and alignment.
 struct Blocks {
-    size: Cell<usize>,
+    kind: Cell<usize>,
     blocks: [Cell<*mut u8>; MOST_KEPT],
     /// The number of blocks.
     count: Cell<usize>,
@@ -60,27 +63,34 @@ struct Blocks {
 impl Blocks {
     const fn none() -> Self {
         Self {
-            size: Cell::new(0),
+            kind: Cell::new(0),
             blocks: [const { Cell::new(ptr::null_mut()) }; MOST_KEPT],
             count: Cell::new(0),
         }
     }
 }
 
-/// The place of a size. Sizes that share a place take turns.
-fn place(size: usize) -> usize {
-    (size ^ size >> 7) / ALIGNMENT % SIZES
+/// The place of a kind. Kinds that share a place take turns.
+fn place(kind: usize) -> usize {
+    (kind ^ kind >> 7) / ALIGNMENT % SIZES
 }
 
-fn is_kept(layout: Layout) -> bool {
-    (SHORT + 1..=LARGEST).contains(&layout.size()) && layout.align() <= ALIGNMENT
+/// The size and alignment of blocks as one number; `None` if such blocks are not kept.
+fn kind(layout: Layout) -> Option<usize> {
+    let size = layout.size();
+    let (least, mark) = match layout.align() {
+        ..=ALIGNMENT => (SHORT + 1, 0),
+        TASK_ALIGNMENT => (1, 1 << 16),
+        _ => return None,
+    };
+    (least..=LARGEST).contains(&size).then_some(size | mark)
 }
 
 impl Kept {
-    /// A kept block of this size.
-    fn take(&self, size: usize) -> Option<*mut u8> {
-        let blocks = &self.sizes[place(size)];
-        if blocks.size.get() != size {
+    /// A kept block of this kind.
+    fn take(&self, kind: usize) -> Option<*mut u8> {
+        let blocks = &self.sizes[place(kind)];
+        if blocks.kind.get() != kind {
             return None;
         }
         let last = blocks.count.get().checked_sub(1)?;
@@ -89,13 +99,13 @@ impl Kept {
     }
 
     /// Keeps a block if there is room for it.
-    fn keep(&self, block: *mut u8, size: usize) -> bool {
-        let blocks = &self.sizes[place(size)];
+    fn keep(&self, block: *mut u8, kind: usize) -> bool {
+        let blocks = &self.sizes[place(kind)];
         let count = blocks.count.get();
-        if !self.is_on.get() || count == MOST_KEPT || count > 0 && blocks.size.get() != size {
+        if !self.is_on.get() || count == MOST_KEPT || count > 0 && blocks.kind.get() != kind {
             return false;
         }
-        blocks.size.set(size);
+        blocks.kind.set(kind);
         blocks.blocks[count].set(block);
         blocks.count.set(count + 1);
         true
@@ -107,8 +117,8 @@ impl Kept {
 // and does not allocate, so no call can come amid another.
 unsafe impl GlobalAlloc for Allocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        if is_kept(layout)
-            && let Some(block) = KEPT.with(|kept| kept.take(layout.size()))
+        if let Some(kind) = kind(layout)
+            && let Some(block) = KEPT.with(|kept| kept.take(kind))
         {
             return block;
         }
@@ -117,7 +127,9 @@ unsafe impl GlobalAlloc for Allocator {
     }
 
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
-        if is_kept(layout) && KEPT.with(|kept| kept.keep(block, layout.size())) {
+        if let Some(kind) = kind(layout)
+            && KEPT.with(|kept| kept.keep(block, kind))
+        {
             return;
         }
         // SAFETY: the block came from `System` with this layout, directly or after having been kept.
@@ -141,6 +153,23 @@ mod tests {
 
     fn layout(size: usize) -> Layout {
         Layout::from_size_align(size, ALIGNMENT).unwrap()
+    }
+
+    #[test]
+    fn blocks_of_tasks_are_kept_whatever_their_size_and_stay_aligned() {
+        keep_on_this_thread();
+        let of = |align| Layout::from_size_align(256, align).unwrap();
+        // SAFETY: each block is freed once, with its own layout.
+        unsafe {
+            let task = Allocator.alloc(of(TASK_ALIGNMENT));
+            Allocator.dealloc(task, of(TASK_ALIGNMENT));
+            let half = Allocator.alloc(of(TASK_ALIGNMENT / 2));
+            assert_ne!(half, task, "only blocks of the same alignment are taken again");
+            Allocator.dealloc(half, of(TASK_ALIGNMENT / 2));
+            let again = Allocator.alloc(of(TASK_ALIGNMENT));
+            assert_eq!((again, again.align_offset(TASK_ALIGNMENT)), (task, 0));
+            Allocator.dealloc(again, of(TASK_ALIGNMENT));
+        }
     }
 
     /// Allocates and frees as a program does.
