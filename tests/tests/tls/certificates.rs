@@ -215,7 +215,10 @@ fn a_site_that_requires_certificates_refuses_requests_in_the_clear() {
     };
     let config = secured.write(&[
         &format!("hosts = 'a.test'\ntls = {{ {} }}", with(&a, "")),
-        &format!("hosts = 'b.test'\ntls = {{ {} }}", with(&b, ", client_certificates = 'optional'")),
+        &format!(
+            "hosts = 'b.test'\ntls = {{ {} }}",
+            with(&b, ", client_certificates = 'optional'")
+        ),
     ]);
     let text = format!("trusted_proxies = '127.0.0.1'\n{}", fs::read_to_string(&config).unwrap());
     secured.site.write_at(config.clone(), text);

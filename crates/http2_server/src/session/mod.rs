@@ -3,6 +3,8 @@
 
 mod receive;
 mod send;
+#[cfg(test)]
+mod tests;
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
