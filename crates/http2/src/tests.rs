@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use bytes::BytesMut;
 
-use crate::{Code, ConnectionError, Frame, FrameDecoder, MAX_FRAME, Settings, encode};
+use crate::{Code, ConnectionError, Frame, FrameDecoder, MAX_FRAME, MAX_WINDOW, Settings, encode};
 
 const MAX_BLOCK: usize = 1000;
 
@@ -48,8 +48,11 @@ fn frames_of_a_client() {
         (bytes(4, 1, 0, &[]), Frame::SettingsAck),
         (bytes(6, 0, 0, b"12345678"), Frame::Ping(*b"12345678")),
         (bytes(6, 1, 0, b"12345678"), Frame::PingAck(*b"12345678")),
+        (bytes(7, 0, 0, &[0; 8]), Frame::GoAway),
         (bytes(7, 0, 0, &[0; 9]), Frame::GoAway),
         (bytes(8, 0, 0, &[0x80, 0, 1, 0]), Frame::WindowUpdate { stream: 0, increment: 256 }),
+        // The reserved bit of a stream is ignored (§4.1).
+        (bytes(3, 0, 0x8000_0001, &[0; 4]), Frame::RstStream { stream: 1 }),
         (bytes(200, 0xff, 7, b"unknown"), Frame::Ignored),
     ] {
         assert_eq!(decoder().next(&bytes), Ok(Some((frame, bytes.len()))));
@@ -59,11 +62,29 @@ fn frames_of_a_client() {
     }
 }
 
+/// RFC 9113 §6.5.2.
+#[test]
+fn settings_have_all_values_up_to_their_limits() {
+    for (setting, initial_window) in [
+        ([0, 2, 0, 0, 0, 1], None),
+        ([0, 4, 0, 0, 0, 0], Some(0)),
+        ([0, 4, 0x7f, 0xff, 0xff, 0xff], Some(MAX_WINDOW)),
+        ([0, 5, 0, 0, 0x40, 0], None),
+        ([0, 5, 0, 0xff, 0xff, 0xff], None),
+    ] {
+        let (bytes, settings) =
+            (bytes(4, 0, 0, &setting), Settings { initial_window, resizes_table: false });
+        let expected = Ok(Some((Frame::Settings(settings), bytes.len())));
+        assert_eq!(decoder().next(&bytes), expected, "{setting:?}");
+    }
+}
+
 #[test]
 fn errors_of_one_stream() {
     for (bytes, code) in [
         (bytes(2, 0, 9, b"\0\0\0\0"), Code::FRAME_SIZE_ERROR),
         (bytes(2, 0, 9, b"\0\0\0\x09\0"), Code::PROTOCOL_ERROR),
+        (bytes(2, 0, 9, b"\x80\0\0\x09\0"), Code::PROTOCOL_ERROR),
         (bytes(8, 0, 9, &[0; 4]), Code::PROTOCOL_ERROR),
     ] {
         let frame = Frame::Malformed { stream: 9, code };

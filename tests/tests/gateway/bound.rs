@@ -104,42 +104,49 @@ fn a_client_whose_host_is_down_or_gone_gets_another_host_and_another_cookie() {
     }
 }
 
-/// Also with a switch to another protocol, whose response has a head of its own.
 #[test]
 fn the_application_s_own_cookie_binds_and_comes_back_as_it_was() {
+    own_cookie_binds("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n", &[]);
+}
+
+/// The response that switches has a head of its own. HTTP/2 and HTTP/3 have no `Upgrade`.
+#[test]
+fn the_application_s_own_cookie_binds_where_the_protocol_is_switched() {
     let switched = "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: x\r\n";
-    for (head, fields) in [
-        ("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n", &[][..]),
-        (switched, &[("Connection", "Upgrade"), ("Upgrade", "x")]),
-    ] {
-        let site = Site::new();
-        let set = "Set-Cookie: host=1; Path=/app\r\nSet-Cookie: host=\r\nSet-Cookie: b=2\r\n";
-        let apps = [0, 1].map(|_| Responder::saying(format!("{head}{set}\r\n")));
-        let hosts = [&apps[0], &apps[1]].map(|app| app.addr().to_string());
-        let server = balance(&site, "http", &hosts, "sticky = { application = 'host' }", "");
-        let ask = |cookie: &str| {
-            let mut request = get_with(cookie);
-            for (name, value) in fields {
-                request = request.header(name, value);
-            }
-            let mut client = server.connect();
-            client.send(request.bytes());
-            client.head().unwrap()
-        };
-        let first = ask("a=b");
-        let [set, empty, other] = first.all("Set-Cookie").collect::<Vec<_>>()[..] else { panic!() };
-        assert_eq!((empty, other), ("host=", "b=2"));
-        let cookie = set.strip_suffix("~1; Path=/app").unwrap();
-        let busy = |app: &Responder| app.seen().len();
-        let bound = usize::from(busy(&apps[1]) == 1);
-        for n in 2..5 {
-            ask(&format!("a=b; {cookie}~1"));
-            assert_eq!(busy(&apps[bound]), n);
+    own_cookie_binds(switched, &[("Connection", "Upgrade"), ("Upgrade", "x")]);
+}
+
+/// `head`: the beginning of the applications' responses. `fields`: further fields of the requests.
+fn own_cookie_binds(head: &str, fields: &[(&str, &str)]) {
+    let site = Site::new();
+    let set = "Set-Cookie: host=1; Path=/app\r\nSet-Cookie: host=\r\nSet-Cookie: b=2\r\n";
+    let apps = [0, 1].map(|_| Responder::saying(format!("{head}{set}\r\n")));
+    let hosts = [&apps[0], &apps[1]].map(|app| app.addr().to_string());
+    let server = balance(&site, "http", &hosts, "sticky = { application = 'host' }", "");
+    let ask = |cookie: &str| {
+        let mut request = get_with(cookie);
+        for (name, value) in fields {
+            request = request.header(name, value);
         }
-        assert_eq!(busy(&apps[1 - bound]), 0);
-        let seen = apps[bound].seen().pop().unwrap().to_lowercase();
-        assert!(seen.contains("cookie: a=b; host=1\r\n"), "{seen}");
+        let mut client = server.connect();
+        client.send(request.bytes());
+        client.head().unwrap()
+    };
+    let first = ask("a=b");
+    let [set, empty, other] = first.all("Set-Cookie").collect::<Vec<_>>()[..] else {
+        panic!("{first:?}")
+    };
+    assert_eq!((empty, other), ("host=", "b=2"));
+    let cookie = set.strip_suffix("~1; Path=/app").unwrap();
+    let busy = |app: &Responder| app.seen().len();
+    let bound = usize::from(busy(&apps[1]) == 1);
+    for n in 2..5 {
+        ask(&format!("a=b; {cookie}~1"));
+        assert_eq!(busy(&apps[bound]), n);
     }
+    assert_eq!(busy(&apps[1 - bound]), 0);
+    let seen = apps[bound].seen().pop().unwrap().to_lowercase();
+    assert!(seen.contains("cookie: a=b; host=1\r\n"), "{seen}");
 }
 
 #[test]

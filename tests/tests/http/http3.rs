@@ -126,6 +126,23 @@ fn clients_over_tls_are_told() {
     assert_eq!(over_http3.header("Alt-Svc"), None);
 }
 
+/// The port of HTTP/3 is ours; a client behind a proxy has connected to the proxy's.
+#[test]
+fn clients_of_a_proxy_that_speaks_tls_are_not_told() {
+    let site = site();
+    let server = serve_with(&site, &["--trust-proxy", "127.0.0.1"]);
+    let request = Request::get("/small.txt").header("X-Forwarded-Proto", "https");
+    for page in ["/small.txt", "/quick.php"] {
+        let request = Request::get(page).header("X-Forwarded-Proto", "https");
+        let mut in_the_clear = Client::connect(server.clear_addr());
+        let response = in_the_clear.ask(&request);
+        assert_eq!((response.status(), response.header("Alt-Svc")), (200, None), "{page}");
+    }
+    let mut over_tls = Client::connect_tls(server.tls_addr().unwrap());
+    over_tls.send(request.bytes());
+    assert!(over_tls.response("GET").header("Alt-Svc").is_some());
+}
+
 #[test]
 fn many_requests_share_a_connection() {
     let site = site();

@@ -1,6 +1,7 @@
 //! Lines of the access log in every format, and the ids of requests.
 
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use sendoff_tests::{LIMIT, Request, Server, Site, Stock, pattern, wait};
@@ -224,6 +225,28 @@ fn a_site_has_a_log_of_its_own_or_none_and_a_route_is_left_out() {
     ask("b.test");
     assert_eq!(lines(&other, 2)[1], "b.test /f.txt");
     assert_eq!((lines(&all, 2).len(), lines(&own, 2).len()), (2, 2));
+}
+
+/// Requests may name secrets: a log that the server creates is not for other users.
+#[test]
+fn new_logs_are_for_the_owner_and_the_group() {
+    let site = Site::with("f.txt", "f");
+    let own = |log: &str| {
+        let config = three(&format!("access_log = '{log}'"));
+        site.write_at(site.outside("sendoff.toml"), config)
+    };
+    let mode_of = |name: &str| fs::metadata(site.outside(name)).unwrap().mode() & 0o777;
+    // The scenarios run with the mask 022.
+    let kept = site.write_at(site.outside("b.log"), "");
+    assert_eq!(mode_of("b.log"), 0o644);
+    let server = Server::try_run(&own("b.log"), site.root(), 4).unwrap();
+    assert_eq!((mode_of("all.log"), mode_of("b.log")), (0o640, 0o644), "at the start");
+    fs::remove_file(kept).unwrap();
+    server.command(&["reopen"]).unwrap();
+    assert_eq!(mode_of("b.log"), 0o640, "opened again");
+    own("c.log");
+    server.command(&["reload"]).unwrap();
+    assert_eq!(mode_of("c.log"), 0o640, "after a reload");
 }
 
 /// More files than go with one message to the front.

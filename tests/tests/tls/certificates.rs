@@ -203,6 +203,39 @@ fn clients_show_certificates_where_a_site_wants_them() {
     assert!(same.contains("|SUCCESS|"));
 }
 
+/// A connection in the clear has no certificate of a client, whatever a proxy says about it.
+#[test]
+fn a_site_that_requires_certificates_refuses_requests_in_the_clear() {
+    let secured = Secured::new();
+    let issuers = secured.site.outside("keys/issuers.pem");
+    let issuers = secured.site.write_at(issuers, Authority::new().pem());
+    let (a, b) = (secured.issue(&["a.test"]), secured.issue(&["b.test"]));
+    let with = |certificate, more: &str| {
+        format!("{}, client_issuers = '{}'{more}", tls(certificate), issuers.display())
+    };
+    let config = secured.write(&[
+        &format!("hosts = 'a.test'\ntls = {{ {} }}", with(&a, "")),
+        &format!(
+            "hosts = 'b.test'\ntls = {{ {} }}",
+            with(&b, ", client_certificates = 'optional'")
+        ),
+    ]);
+    let text = format!("trusted_proxies = '127.0.0.1'\n{}", fs::read_to_string(&config).unwrap());
+    secured.site.write_at(config.clone(), text);
+    let server = Server::try_run(&config, secured.site.root(), 2).unwrap();
+    for (host, status) in [("a.test", 403), ("b.test", 200)] {
+        for page in ["/seen.php", "/big"] {
+            let request = Request::get(page).header("Host", host);
+            let by_proxy = request.clone().header("X-Forwarded-Proto", "https");
+            for request in [request, by_proxy] {
+                // Over the listener without TLS, also where the scenarios' client speaks TLS.
+                let mut client = Client::connect(server.clear_addr());
+                assert_eq!(client.ask(&request).status(), status, "{request:?}");
+            }
+        }
+    }
+}
+
 #[test]
 fn a_stapled_response_is_sent() {
     let secured = Secured::new();

@@ -61,6 +61,22 @@ fn the_table_keeps_to_its_size() {
     assert_eq!(decode(&mut decoder, &[0x82, 0x20]), Err(HpackError));
 }
 
+/// RFC 7541 §4.1: an entry counts with 32 bytes more than its name and value.
+#[test]
+fn the_largest_entry_fills_the_table() {
+    let entry = |value: usize| {
+        let mut block = BytesMut::from(&b"\x40\x01x"[..]);
+        sendoff_field_section::integer::encode(0, 7, value, &mut block);
+        block.extend_from_slice(&vec![b'v'; value]);
+        block
+    };
+    for (value, is_kept) in [(4096 - 32 - 1, true), (4096 - 32, false)] {
+        let mut decoder = Decoder::default();
+        assert!(decode(&mut decoder, &entry(value)).is_ok());
+        assert_eq!(decode(&mut decoder, &[0xbe]).is_ok(), is_kept, "{value}");
+    }
+}
+
 #[test]
 fn wrong_blocks_are_refused() {
     for block in [

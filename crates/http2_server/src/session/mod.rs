@@ -3,6 +3,8 @@
 
 mod receive;
 mod send;
+#[cfg(test)]
+mod tests;
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -74,8 +76,8 @@ enum Farewell {
     Open,
     /// The client was told to go. Its answer to a ping shows that it knows.
     Announced,
-    /// Streams with higher numbers than the last one of GOAWAY are ignored.
-    Final(u32),
+    /// The client was told the last stream that is answered; new ones are ignored.
+    Final,
     /// The connection has ended for its streams.
     Ended,
 }
@@ -156,19 +158,19 @@ impl Session {
     /// The client knows that it has to go.
     fn leave_finally(&mut self) {
         if self.farewell == Farewell::Announced {
-            self.farewell = Farewell::Final(self.last);
+            self.farewell = Farewell::Final;
             encode::goaway(self.last, Code::NO_ERROR, "", self.output.frames());
         }
     }
 
     /// True if neither side has requests to expect. Tells the client so.
     pub(super) fn is_over(&mut self) -> bool {
-        let is_leaving = matches!(self.farewell, Farewell::Final(_)) || self.client_leaves;
+        let is_leaving = self.farewell == Farewell::Final || self.client_leaves;
         if !is_leaving || !self.streams.is_empty() {
             return false;
         }
         if self.client_leaves && self.farewell == Farewell::Open {
-            self.farewell = Farewell::Final(self.last);
+            self.farewell = Farewell::Final;
             encode::goaway(self.last, Code::NO_ERROR, "", self.output.frames());
         }
         self.output.is_empty()

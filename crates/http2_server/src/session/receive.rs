@@ -100,7 +100,7 @@ impl Session {
             return Ok(Received::Nothing);
         }
         self.last = id;
-        if matches!(self.farewell, Farewell::Final(last) if id > last) {
+        if self.farewell == Farewell::Final {
             return Ok(Received::Nothing);
         }
         if refuses {
