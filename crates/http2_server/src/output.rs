@@ -8,7 +8,18 @@ use sendoff_delivery::Piece;
 
 /// The frames, in the order in which they are sent.
 #[derive(Debug, Default)]
-pub(super) struct Output(VecDeque<Chunk>);
+pub(super) struct Output {
+    chunks: VecDeque<Chunk>,
+    /// Bytes of all chunks but the last one, to which frames may be appended.
+    settled: Sizes,
+}
+
+/// Numbers of bytes.
+#[derive(Debug, Default)]
+struct Sizes {
+    frames: usize,
+    pieces: usize,
+}
 
 #[derive(Debug)]
 enum Chunk {
@@ -27,10 +38,10 @@ const KEPT: usize = 4;
 impl Output {
     /// The end of the frames, to append one.
     pub(super) fn frames(&mut self) -> &mut BytesMut {
-        if !matches!(self.0.back(), Some(Chunk::Frames(_))) {
-            self.0.push_back(Chunk::Frames(BytesMut::with_capacity(FRAMES)));
+        if !matches!(self.chunks.back(), Some(Chunk::Frames(_))) {
+            self.push_chunk(Chunk::Frames(BytesMut::with_capacity(FRAMES)));
         }
-        match self.0.back_mut() {
+        match self.chunks.back_mut() {
             Some(Chunk::Frames(frames)) => frames,
             _ => unreachable!("the last chunk has just been appended"),
         }
@@ -39,28 +50,36 @@ impl Output {
     /// Appends the contents of a DATA frame, whose header was appended before.
     pub(super) fn push(&mut self, stream: u32, piece: Piece) {
         if piece.has_remaining() {
-            self.0.push_back(Chunk::Piece { stream, piece });
+            self.push_chunk(Chunk::Piece { stream, piece });
         }
     }
 
+    fn push_chunk(&mut self, chunk: Chunk) {
+        if let Some(last) = self.chunks.back() {
+            *self.settled.of(last) += last.len();
+        }
+        self.chunks.push_back(chunk);
+    }
+
     pub(super) fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.chunks.is_empty()
     }
 
     /// Bytes that wait.
     pub(super) fn len(&self) -> usize {
-        self.0.iter().map(Chunk::len).sum()
+        self.settled.frames + self.settled.pieces + self.chunks.back().map_or(0, Chunk::len)
     }
 
     /// Bytes that wait, apart from bodies.
     pub(super) fn frames_len(&self) -> usize {
-        self.0.iter().filter(|chunk| matches!(chunk, Chunk::Frames(_))).map(Chunk::len).sum()
+        let last = self.chunks.back().filter(|chunk| matches!(chunk, Chunk::Frames(_)));
+        self.settled.frames + last.map_or(0, Chunk::len)
     }
 
     /// Fills in the first bytes; returns the number of slices.
     pub(super) fn slices<'a>(&'a self, slices: &mut [IoSlice<'a>]) -> usize {
         let mut count = 0;
-        for chunk in &self.0 {
+        for chunk in &self.chunks {
             let left = &mut slices[count..];
             if left.is_empty() {
                 break;
@@ -84,25 +103,39 @@ impl Output {
         count
     }
 
-    /// Drops bytes that were sent. Calls `taken` with the stream and the number of bytes of each
-    /// body among them.
-    pub(super) fn advance(&mut self, mut bytes: usize, mut taken: impl FnMut(u32, usize)) {
-        while let Some(chunk) = self.0.front_mut() {
+    /// Drops bytes that were sent. Calls `taken` for each body among them with the stream, the number
+    /// of bytes, and true if they end a frame.
+    pub(super) fn advance(&mut self, mut bytes: usize, mut taken: impl FnMut(u32, usize, bool)) {
+        loop {
+            let is_last = self.chunks.len() == 1;
+            let Some(chunk) = self.chunks.front_mut() else { break };
             let now = chunk.len().min(bytes);
             bytes -= now;
+            if !is_last {
+                *self.settled.of(chunk) -= now;
+            }
             match chunk {
                 Chunk::Frames(frames) => frames.advance(now),
                 Chunk::Piece { stream, piece } => {
                     piece.advance(now);
-                    taken(*stream, now);
+                    taken(*stream, now, !piece.has_remaining());
                 }
             }
             if chunk.len() > 0 {
                 return;
             }
-            self.0.pop_front();
+            self.chunks.pop_front();
         }
-        self.0.shrink_to(KEPT);
+        self.chunks.shrink_to(KEPT);
+    }
+}
+
+impl Sizes {
+    fn of(&mut self, chunk: &Chunk) -> &mut usize {
+        match chunk {
+            Chunk::Frames(_) => &mut self.frames,
+            Chunk::Piece { .. } => &mut self.pieces,
+        }
     }
 }
 

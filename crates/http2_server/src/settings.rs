@@ -65,6 +65,14 @@ pub(super) fn in_flight() -> usize {
     if in_memory::is_short() { IN_FLIGHT_SMALL } else { IN_FLIGHT }
 }
 
+/// The most DATA frames in flight on a connection. The client's windows set the size of frames, down
+/// to one byte, and each frame costs memory and time whatever its size. Frames of the usual size reach
+/// the limit of bytes first.
+pub(super) const FRAMES_IN_FLIGHT: usize = 512;
+
+/// The same for one stream. What its task has beyond it leaves in larger frames later.
+pub(super) const STREAM_FRAMES: usize = 64;
+
 /// The most bytes of frames without a body that wait for a client. Beyond it no bytes of the client
 /// are read: a client that reads no answers causes no further ones.
 pub(super) const UNREAD_ANSWERS: usize = 64 * 1024;

@@ -60,6 +60,8 @@ pub(super) struct Outgoing {
     pub(super) share: usize,
     /// Bytes that were given and that the transport has not taken.
     pub(super) in_flight: usize,
+    /// The DATA frames among them.
+    pub(super) frames: usize,
     /// The last frame has been given.
     pub(super) is_complete: bool,
     /// The last frame has been passed to the output.
@@ -95,6 +97,7 @@ impl Stream {
             window,
             share: 0,
             in_flight: 0,
+            frames: 0,
             is_complete: false,
             has_ended: false,
             awaits_share: false,
@@ -145,15 +148,17 @@ impl Input {
 }
 
 impl Outgoing {
-    /// Drops the frames that wait; returns the number of bytes of their bodies.
-    pub(super) fn clear(&mut self) -> usize {
+    /// Drops the frames that wait; returns the number of bytes of their bodies, and of frames.
+    pub(super) fn clear(&mut self) -> (usize, usize) {
         let size = |frame: &OutFrame| match frame {
             OutFrame::Data { piece, .. } => piece.remaining(),
             OutFrame::Trailers(_) => 0,
         };
-        let dropped = self.queue.iter().map(size).sum();
+        let bytes = self.queue.iter().map(size).sum();
+        let frames = self.queue.iter().filter(|frame| size(frame) > 0).count();
         self.queue = VecDeque::new();
-        self.in_flight -= dropped;
-        dropped
+        self.in_flight -= bytes;
+        self.frames -= frames;
+        (bytes, frames)
     }
 }

@@ -25,6 +25,9 @@ const MOST_DRAINED: u64 = 1 << 20;
 /// The most parts of frames in one call of the transport.
 const SLICES: usize = 16;
 
+/// The most such calls before other connections have their turn.
+const SENDS_IN_TURN: usize = 32;
+
 thread_local! {
     /// The buffer of the connection that last ran out of bytes to read. Connections take turns with
     /// it, because the allocator spends more on a buffer of this size than on small ones. Each
@@ -93,7 +96,7 @@ impl<T: Transport> Wire<T> {
         cx: &mut Context<'_>,
         session: &RefCell<Session>,
     ) -> Poll<io::Result<()>> {
-        loop {
+        for _ in 0..SENDS_IN_TURN {
             let mut session = session.borrow_mut();
             let mut slices = [IoSlice::new(&[]); SLICES];
             let count = session.slices(&mut slices);
@@ -109,6 +112,8 @@ impl<T: Transport> Wire<T> {
                 Err(error) => ready!(self.poll_again(cx, error))?,
             }
         }
+        cx.waker().wake_by_ref();
+        Poll::Pending
     }
 
     fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {

@@ -55,6 +55,8 @@ pub(super) struct Session {
     shares: usize,
     /// Bytes of responses that were given and that the transport has not taken.
     in_flight: usize,
+    /// The DATA frames among them.
+    frames: usize,
     /// The streams that wait for a share, in order of arrival.
     awaiting_share: VecDeque<u32>,
     /// The streams with frames that wait for their turn, one frame at a time.
@@ -101,6 +103,7 @@ impl Session {
             initial_window: INITIAL_WINDOW.into(),
             shares: 0,
             in_flight: 0,
+            frames: 0,
             awaiting_share: VecDeque::new(),
             ready: VecDeque::new(),
             output,
@@ -172,6 +175,7 @@ impl Session {
         if self.client_leaves && self.farewell == Farewell::Open {
             self.farewell = Farewell::Final;
             encode::goaway(self.last, Code::NO_ERROR, "", self.output.frames());
+            self.wake();
         }
         self.output.is_empty()
     }
@@ -190,7 +194,9 @@ impl Session {
         self.farewell = Farewell::Ended;
         self.ready.clear();
         for stream in &mut self.streams {
-            self.in_flight -= stream.output.clear();
+            let (bytes, frames) = stream.output.clear();
+            self.in_flight -= bytes;
+            self.frames -= frames;
             stream.wake();
         }
     }
@@ -223,13 +229,13 @@ impl Session {
     fn drop_stream(&mut self, id: u32) {
         let Some(stream) = self.get(id) else { return };
         stream.is_reset = true;
-        let dropped = stream.output.clear();
+        let (dropped, frames) = stream.output.clear();
         let held = std::mem::take(&mut stream.input.held);
         stream.input.body = BytesMut::new();
         stream.wake();
         // The client has not seen these bytes.
         self.window += i64::try_from(dropped).unwrap_or(0);
-        self.land(dropped);
+        self.land(dropped, frames);
         self.give_back(held);
         self.return_share(id);
         self.share_out();

@@ -3,7 +3,7 @@
 //! A stream gets a share of the connection's window, gives frames of that size, and the frames of
 //! all streams leave in turn. Streams that find no share wait in order of arrival, and get one frame
 //! each. A frame counts in the windows from the time at which it is given, so no frame waits for a
-//! window.
+//! window. Bytes and frames that the transport has not taken are limited.
 
 use std::io::IoSlice;
 
@@ -13,7 +13,7 @@ use sendoff_http2::hpack::NO_TABLE;
 use sendoff_http2::{Code, MAX_FRAME, encode};
 use sendoff_streams::STREAM_BUFFER;
 
-use super::super::settings::in_flight;
+use super::super::settings::{FRAMES_IN_FLIGHT, STREAM_FRAMES, in_flight};
 use super::super::stream::OutFrame;
 use super::Session;
 
@@ -23,7 +23,7 @@ const AT_ONCE: usize = 64 * 1024;
 impl Session {
     /// The bytes that may be shared out.
     fn unshared(&self) -> usize {
-        if self.in_flight + self.shares >= in_flight() {
+        if self.in_flight + self.shares >= in_flight() || self.frames >= FRAMES_IN_FLIGHT {
             return 0;
         }
         usize::try_from(self.window).unwrap_or(0).saturating_sub(self.shares)
@@ -77,7 +77,7 @@ impl Session {
         let can_share = self.awaiting_share.is_empty() && self.unshared() > 0;
         let Some(stream) = self.live(id) else { return false };
         let output = &mut stream.output;
-        if output.in_flight >= STREAM_BUFFER {
+        if output.is_full() {
             output.awaits_taken = true;
             return false;
         }
@@ -96,19 +96,23 @@ impl Session {
 
     /// Appends the head of a response, or of an interim one.
     pub(crate) fn send_head(&mut self, id: u32, block: &Bytes, ends: bool) {
-        if std::mem::take(&mut self.resizes_table) {
-            let mut resized = BytesMut::with_capacity(block.len() + 1);
-            resized.put_u8(NO_TABLE);
-            resized.put_slice(block);
-            encode::headers(id, &resized, ends, self.output.frames());
-        } else {
-            encode::headers(id, block, ends, self.output.frames());
-        }
+        self.pass_block(id, block, ends);
         if ends && let Some(stream) = self.get(id) {
             stream.output.is_complete = true;
             self.end_output(id);
         }
         self.wake();
+    }
+
+    /// Passes a field block to the output.
+    fn pass_block(&mut self, id: u32, block: &Bytes, ends: bool) {
+        if !std::mem::take(&mut self.resizes_table) {
+            return encode::headers(id, block, ends, self.output.frames());
+        }
+        let mut resized = BytesMut::with_capacity(block.len() + 1);
+        resized.put_u8(NO_TABLE);
+        resized.put_slice(block);
+        encode::headers(id, &resized, ends, self.output.frames());
     }
 
     /// Takes a piece of a response, at most as large as [`room`](Self::room) allowed, which becomes
@@ -120,6 +124,8 @@ impl Session {
         debug_assert!(len <= share, "a piece without room");
         output.window -= i64::try_from(len).unwrap_or(i64::MAX);
         output.in_flight += len;
+        let frames = len.div_ceil(frame);
+        output.frames += frames;
         output.is_complete = ends;
         let was_ready = !output.queue.is_empty();
         while piece.remaining() > frame {
@@ -129,6 +135,7 @@ impl Session {
         output.queue.push_back(OutFrame::Data { piece, ends });
         self.window -= i64::try_from(len).unwrap_or(i64::MAX);
         self.in_flight += len;
+        self.frames += frames;
         self.shares -= share;
         if share > len {
             self.share_out();
@@ -168,7 +175,7 @@ impl Session {
                 ends
             }
             Some(OutFrame::Trailers(block)) => {
-                encode::headers(id, &block, true, self.output.frames());
+                self.pass_block(id, &block, true);
                 true
             }
             None => false,
@@ -199,25 +206,30 @@ impl Session {
     /// Notes that the transport has taken bytes.
     pub(crate) fn take(&mut self, bytes: usize) {
         let Self { output, streams, .. } = self;
-        let mut all = 0;
-        output.advance(bytes, |id, taken| {
+        let (mut all, mut frames) = (0, 0);
+        output.advance(bytes, |id, taken, ends_frame| {
             all += taken;
+            frames += usize::from(ends_frame);
             let Ok(place) = streams.binary_search_by_key(&id, |stream| stream.id) else { return };
             let stream = &mut streams[place];
             stream.output.in_flight -= taken;
-            if stream.output.awaits_taken && stream.output.in_flight <= STREAM_BUFFER / 2 {
+            stream.output.frames -= usize::from(ends_frame);
+            if stream.output.awaits_taken && stream.output.is_half_empty() {
                 stream.output.awaits_taken = false;
                 stream.wake();
             }
         });
-        self.land(all);
+        self.land(all, frames);
     }
 
-    /// Notes that bytes are no longer in flight.
-    pub(super) fn land(&mut self, bytes: usize) {
+    /// Notes that bytes, and so many DATA frames, are no longer in flight.
+    pub(super) fn land(&mut self, bytes: usize, frames: usize) {
         self.in_flight -= bytes;
+        self.frames -= frames;
         // Not after each frame, so that a woken stream can give several.
-        if bytes > 0 && self.in_flight <= in_flight() / 2 {
+        let is_half_empty =
+            self.in_flight <= in_flight() / 2 && self.frames <= FRAMES_IN_FLIGHT / 2;
+        if bytes > 0 && is_half_empty {
             self.share_out();
             for stream in &mut self.streams {
                 if std::mem::take(&mut stream.output.awaits_taken) {
@@ -259,7 +271,19 @@ impl Session {
 impl super::super::stream::Outgoing {
     /// The part of `owed` that the stream's own limits allow.
     fn wanted(&self, owed: usize) -> usize {
+        if self.is_full() {
+            return 0;
+        }
         let window = usize::try_from(self.window).unwrap_or(0);
-        owed.min(window).min(STREAM_BUFFER.saturating_sub(self.in_flight))
+        owed.min(window).min(STREAM_BUFFER - self.in_flight)
+    }
+
+    /// True if no more may be given until the transport has taken some.
+    fn is_full(&self) -> bool {
+        self.in_flight >= STREAM_BUFFER || self.frames >= STREAM_FRAMES
+    }
+
+    fn is_half_empty(&self) -> bool {
+        self.in_flight <= STREAM_BUFFER / 2 && self.frames <= STREAM_FRAMES / 2
     }
 }

@@ -243,3 +243,16 @@ fn memory_of_resets_is_bounded() {
     assert!(peer.session.streams.is_empty());
     assert!(peer.session.output.len() <= UNREAD_ANSWERS);
 }
+
+/// Nothing else would send the GOAWAY of an idle connection.
+#[test]
+fn a_client_that_leaves_is_told_goodbye_at_once() {
+    let mut peer = Peer::new();
+    let is_woken = Wakeups::of_connection(&mut peer, |peer| {
+        peer.takes(Frame::GoAway);
+        assert!(!peer.session.is_over());
+    });
+    assert!(is_woken);
+    assert_eq!(peer.sent(), [Sent::GoAway(0, Code::NO_ERROR)]);
+    assert!(peer.session.is_over());
+}

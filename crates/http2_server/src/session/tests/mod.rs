@@ -106,6 +106,10 @@ impl Peer {
 
     /// The frames that wait, which the transport takes.
     fn sent(&mut self) -> Vec<Sent> {
+        frames(&self.sent_bytes())
+    }
+
+    fn sent_bytes(&mut self) -> Vec<u8> {
         let mut bytes = Vec::new();
         loop {
             let mut slices = [std::io::IoSlice::new(&[]); 4];
@@ -113,7 +117,7 @@ impl Peer {
             let before = bytes.len();
             slices[..count].iter().for_each(|slice| bytes.extend_from_slice(slice));
             match bytes.len() - before {
-                0 => return frames(&bytes),
+                0 => return bytes,
                 taken => self.session.take(taken),
             }
         }
@@ -166,6 +170,15 @@ impl Wake for Wakeups {
 }
 
 impl Wakeups {
+    /// True if the connection's task is woken by `act`.
+    fn of_connection(peer: &mut Peer, act: impl FnOnce(&mut Peer)) -> bool {
+        let wakeups = Arc::new(Self::default());
+        let waker = Waker::from(Arc::clone(&wakeups));
+        peer.session.begin_turn(&Context::from_waker(&waker));
+        act(peer);
+        wakeups.0.load(Ordering::Relaxed) > 0
+    }
+
     /// True if the task of a stream is woken by `act`.
     fn of_stream(peer: &mut Peer, id: u32, act: impl FnOnce(&mut Peer)) -> bool {
         let wakeups = Arc::new(Self::default());

@@ -3,7 +3,9 @@
 use sendoff_http2::{INITIAL_WINDOW, MAX_WINDOW};
 use sendoff_streams::STREAM_BUFFER;
 
-use super::super::super::settings::{IN_FLIGHT, UNREAD_ANSWERS};
+use super::super::super::settings::{
+    FRAMES_IN_FLIGHT, IN_FLIGHT, STREAM_FRAMES, STREAMS, UNREAD_ANSWERS,
+};
 use super::*;
 
 const WINDOW: usize = INITIAL_WINDOW as usize;
@@ -270,4 +272,87 @@ fn bodies_are_no_answers_that_wait() {
     }
     peer.session.slices(&mut []);
     assert!(peer.session.output.len() > UNREAD_ANSWERS && !peer.session.is_clogged());
+}
+
+/// A client that allows one byte after the other, and does not read, would else have a frame for
+/// each byte.
+#[test]
+fn frames_in_flight_are_limited_whatever_their_size() {
+    let mut peer = Peer::new();
+    peer.initial_window(0).unwrap();
+    let ids: Vec<u32> = (0..u32::try_from(STREAMS).unwrap()).map(|place| 2 * place + 1).collect();
+    ids.iter().for_each(|id| peer.open(*id));
+    peer.sent();
+    let mut given = 0;
+    for _ in 0..2 * STREAM_FRAMES {
+        peer.window(1, 1).unwrap();
+        given += peer.give(1, 1000, false);
+    }
+    assert_eq!(given, STREAM_FRAMES, "of one stream");
+    for _ in 0..STREAM_FRAMES {
+        for id in &ids[1..] {
+            peer.window(*id, 1).unwrap();
+            given += peer.give(*id, 1000, false);
+        }
+    }
+    assert_eq!(given, FRAMES_IN_FLIGHT, "of a connection");
+    assert!(!peer.session.has_room(1));
+    assert!(Wakeups::of_stream(&mut peer, 1, |peer| assert_eq!(bodies(&peer.sent()), given)));
+    assert_eq!(peer.give(1, 1000, false), STREAM_FRAMES, "the rest in one frame");
+    assert_eq!(peer.sent(), [Sent::Data(1, STREAM_FRAMES, false)]);
+}
+
+#[test]
+fn frames_that_are_dropped_make_room() {
+    let others: Vec<u32> = (1..=FRAMES_IN_FLIGHT / STREAM_FRAMES)
+        .map(|place| 2 * u32::try_from(place).unwrap() + 1)
+        .collect();
+    let mut peer = streams(&[&[1], &others[..]].concat());
+    for id in &others {
+        (0..STREAM_FRAMES).for_each(|_| assert_eq!(peer.give(*id, 1, false), 1));
+    }
+    assert_eq!(peer.give(1, 1, false), 0);
+    others.iter().for_each(|id| peer.session.reset(*id, Code::INTERNAL_ERROR));
+    assert_eq!(peer.give(1, 1, false), 1);
+}
+
+/// RFC 7541 §4.2.
+#[test]
+fn the_next_block_says_that_no_table_is_used_in_trailers_too() {
+    let mut peer = streams(&[1]);
+    peer.session.send_head(1, &Bytes::from_static(b"\x88"), false);
+    peer.sent();
+    peer.receive(Frame::Settings(Settings { initial_window: None, resizes_table: true })).unwrap();
+    peer.sent();
+    peer.session.give_trailers(1, Bytes::from_static(b"\x00\x01a\x01b"));
+    assert_eq!(peer.sent_bytes()[FRAME_HEADER..], *b"\x20\x00\x01a\x01b");
+}
+
+#[test]
+fn the_bytes_that_wait_are_counted() {
+    let mut peer = streams(&[1, 3]);
+    for (id, bytes) in [(1, 40_000), (3, 10), (1, 5)] {
+        peer.session.room(id, bytes);
+        peer.session.give(id, piece(bytes), false, MAX_FRAME);
+        peer.session.send_head(id, &Bytes::from_static(b"\x88"), false);
+    }
+    while peer.session.pass_next() {}
+    let mut left = 40_015 + 5 * FRAME_HEADER + 3 * (FRAME_HEADER + 1);
+    let (mut heads, mut at) = (8 * FRAME_HEADER + 3, 0);
+    for step in [3, 17, 20_000, 1, 12_345, 5_000].into_iter().cycle() {
+        assert_eq!(
+            (peer.session.output.len(), peer.session.in_flight + heads),
+            (left, left),
+            "{at}"
+        );
+        assert_eq!(peer.session.output.frames_len(), heads);
+        let step = step.min(left);
+        if step == 0 {
+            break;
+        }
+        let in_flight = peer.session.in_flight;
+        peer.session.take(step);
+        heads -= step - (in_flight - peer.session.in_flight);
+        (left, at) = (left - step, at + step);
+    }
 }
