@@ -30,8 +30,8 @@ use super::quic::Quic;
 use super::request;
 use super::settings::{MOST_SEND_WINDOW, SEND_WINDOW, idle_timeout};
 
-/// [`GOAWAY_TIME`] while the front stops: after an upgrade, the next process takes packets from the same
-/// socket.
+/// [`GOAWAY_TIME`] while the front stops: after an upgrade, the next process takes packets from the
+/// same socket.
 const GOAWAY_TIME_AT_STOP: Duration = Duration::from_millis(250);
 
 /// The most system calls that send packets before other connections have their turn.
