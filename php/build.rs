@@ -12,6 +12,8 @@ fn main() {
         "boot",
         "embed",
         "fragment",
+        "fragment_make",
+        "fragment_send",
         "fragments",
         "functions",
         "globals",

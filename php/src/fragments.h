@@ -1,8 +1,10 @@
 /*
  * Fragments: parts of pages that one worker makes and all workers of the pool send.
  *
- * fragment.c   the functions for scripts: who makes a fragment, who waits, how it is sent
- * fragments.c  the memory that the workers share
+ * fragment.c       the functions for scripts
+ * fragment_make.c  who makes a fragment, and who waits for it
+ * fragment_send.c  how a kept fragment is sent
+ * fragments.c      the memory that the workers share
  */
 #ifndef SENDOFF_FRAGMENTS_H
 #define SENDOFF_FRAGMENTS_H
@@ -89,6 +91,44 @@ PHP_FUNCTION(sendoff_fragment_fetch);
 PHP_FUNCTION(sendoff_fragment_store);
 PHP_FUNCTION(sendoff_fragment_delete);
 PHP_FUNCTION(sendoff_fragment_purge);
+
+/* fragment_make.c */
+
+/* Arguments of the functions. */
+typedef struct {
+	zend_string *name;
+	zend_long ttl;
+	/* The function that makes the fragment keeps it itself. */
+	bool keeps_itself;
+	zend_fcall_info call;
+	zend_fcall_info_cache cache;
+	HashTable *tags;
+} fragment_call;
+
 void fragment_startup(void);
+
+/* The caller frees the key. */
+fragment_key fragment_key_of(const zend_string *name);
+
+void fragment_key_free(const fragment_key *key);
+
+/* False: the key is too long for a fragment that is kept. */
+bool fragment_key_fits(const fragment_key *key);
+
+/* Serves a call; the fragment goes to the output if `result` is NULL. */
+void fragment_serve(fragment_call *args, zval *result);
+
+/* True if there was a purge since the outermost fragment that is being made was begun: the purge
+ * may concern tags that were not known then. */
+bool fragment_is_doubtful(void);
+
+/* fragment_send.c */
+
+/* Gives a kept fragment, as output, or as a string if `result` is not NULL. False: it is not there
+ * any more. */
+bool fragment_give(const fragment_key *key, const fragment_found *found, zval *result);
+
+/* The request has ended: blobs that it has sent may be replaced. */
+void fragment_next_request(void);
 
 #endif /* SENDOFF_FRAGMENTS_H */

@@ -1,67 +1,11 @@
-//! Frames of a client (RFC 9113 §4, §6).
+//! From bytes of a client to frames (RFC 9113 §4, §6).
 
 use std::borrow::Cow;
 
-use crate::{Code, ConnectionError, FRAME_HEADER, MAX_FRAME, Settings, flag, kind};
+use crate::{Code, ConnectionError, FRAME_HEADER, Frame, MAX_FRAME, Settings, flag, kind};
 
 /// The most CONTINUATION frames of a field block (CVE-2024-27316). Clients fill their frames.
 const MOST_CONTINUATIONS: u32 = 16;
-
-/// A frame. Streams have an odd number; the stream 0 is the connection.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Frame<'a> {
-    /// A part of a body.
-    Data {
-        /// The stream.
-        stream: u32,
-        /// The contents, without padding.
-        data: &'a [u8],
-        /// The bytes that count for the windows, with padding.
-        size: u32,
-        /// The client ends the stream.
-        ends: bool,
-    },
-    /// A complete field block.
-    Headers {
-        /// The stream.
-        stream: u32,
-        /// The encoded fields.
-        block: Cow<'a, [u8]>,
-        /// The client ends the stream.
-        ends: bool,
-    },
-    /// The client ends a stream early.
-    RstStream {
-        /// The stream.
-        stream: u32,
-    },
-    /// New settings, which are to be acknowledged.
-    Settings(Settings),
-    /// The acknowledgement of the server's settings.
-    SettingsAck,
-    /// A ping, to be answered with the same bytes.
-    Ping([u8; 8]),
-    /// The answer to a ping of the server.
-    PingAck([u8; 8]),
-    /// The client makes no further requests.
-    GoAway,
-    /// The client takes more bytes.
-    WindowUpdate {
-        /// The stream.
-        stream: u32,
-        /// The number of bytes, at least 1.
-        increment: u32,
-    },
-    /// An error on one stream, which ends with this code.
-    Malformed {
-        /// The stream.
-        stream: u32,
-        /// The code.
-        code: Code,
-    },
-    /// A frame without an effect here, such as PRIORITY.
-    Ignored,
-}
 
 /// A field block whose end has not come.
 #[derive(Debug)]

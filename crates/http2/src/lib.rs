@@ -12,6 +12,7 @@
 mod code;
 mod decode;
 pub mod encode;
+mod frame;
 pub mod hpack;
 mod settings;
 
@@ -19,7 +20,8 @@ mod settings;
 mod tests;
 
 pub use code::{Code, ConnectionError};
-pub use decode::{Frame, FrameDecoder};
+pub use decode::FrameDecoder;
+pub use frame::Frame;
 pub use settings::{Setting, Settings};
 
 /// The first bytes of a connection (RFC 9113 §3.4).

@@ -2,10 +2,9 @@
 
 use std::cell::RefCell;
 use std::future::poll_fn;
-use std::io;
-use std::pin::{Pin, pin};
+use std::pin::pin;
 use std::rc::Rc;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::{Buf, BytesMut};
@@ -14,21 +13,17 @@ use sendoff_exchange::lifecycle::{Lifecycle, Past, Stage};
 use sendoff_exchange::service::{Current, Service};
 use sendoff_http1::{BodyFraming, Head};
 use sendoff_http2::hpack::Decoder;
-use sendoff_http2::{Code, ConnectionError, FrameDecoder, MAX_FRAME, PREFACE};
+use sendoff_http2::{Code, ConnectionError, FrameDecoder, MAX_FRAME};
 use sendoff_message::request::{Origin, Scheme};
 use sendoff_report::limits::Limit;
-use sendoff_streams::{Penalty, StreamGuard, Streams};
+use sendoff_streams::{DrainStage, DrainStep, GOAWAY_TIME, Penalty, StreamGuard, Streams};
 use sendoff_transport::Transport;
-use tokio::time::{sleep, timeout};
+use tokio::time::timeout;
 
 use super::directions::{Body, Sender};
 use super::session::{NewStream, Received, Session, Shared};
 use super::wire::Wire;
 use super::{fields, settings};
-
-/// Time for a client that was told to go (GOAWAY) to close the connection, once its streams have
-/// ended.
-const GOAWAY_TIME: Duration = Duration::from_secs(2);
 
 /// Time for the last bytes to leave, and for the client to close the connection.
 const DRAIN_TIME: Duration = Duration::from_secs(2);
@@ -40,25 +35,14 @@ type Ending = Box<dyn std::error::Error>;
 enum TaskEvent {
     /// The connection is no longer idle.
     Busy,
-    /// The client is told to go: it was idle for too long, or makes room for another client, or the
-    /// transport's keys are worn, or the front stops.
-    Leave,
+    /// The connection ends in order, or its transport's keys are worn.
+    Drain(DrainStep),
     /// The client costs more than its requests are worth.
     Penalty(Penalty),
     /// The client breaks the rules of the protocol.
     Error(ConnectionError),
     /// The connection has ended, with this result.
     Ended(Result<(), Ending>),
-}
-
-/// The state of the client's right to send requests.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum DrainStage {
-    Open,
-    /// The client was told to go. Requests that it sent before it read this are answered.
-    Draining,
-    /// The client was told to go, and further requests are refused.
-    Refusing,
 }
 
 /// The client's connection, as its task has it.
@@ -89,7 +73,7 @@ pub async fn serve<T: Transport + 'static, S: Service + 'static>(
     drop(service);
     let mut wire = Wire::new(transport, buffer, limits);
     let client = origin.peer.clone();
-    match timeout(timeouts.head, poll_fn(|cx| poll_preface(&mut wire, cx))).await {
+    match timeout(timeouts.head, poll_fn(|cx| wire.poll_preface(cx))).await {
         Ok(Ok(())) => {}
         Ok(Err(error)) => {
             tracing::info!(%client, %error, "no HTTP/2 connection came about");
@@ -122,23 +106,6 @@ pub async fn serve<T: Transport + 'static, S: Service + 'static>(
     let _ = timeout(DRAIN_TIME, connection.wire.drain()).await;
 }
 
-/// Reads the preface (RFC 9113 §3.4).
-fn poll_preface<T: Transport>(wire: &mut Wire<T>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-    loop {
-        let common = wire.received.len().min(PREFACE.len());
-        if wire.received[..common] != PREFACE[..common] {
-            return Poll::Ready(Err(io::Error::other("the preface is not valid")));
-        }
-        if common == PREFACE.len() {
-            wire.received.advance(common);
-            return Poll::Ready(Ok(()));
-        }
-        if ready!(wire.poll_fill(cx))? == 0 {
-            return Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into()));
-        }
-    }
-}
-
 impl<T: Transport, S: Service + 'static> Connection<T, S> {
     async fn run(&mut self) -> Result<(), Ending> {
         let streams = Rc::clone(&self.streams);
@@ -149,11 +116,14 @@ impl<T: Transport, S: Service + 'static> Connection<T, S> {
             let step = tokio::select! {
                 biased;
                 step = poll_fn(|cx| self.poll_step(cx)) => step,
-                step = end(&streams, stage, &mut past, stops.as_mut()) => step,
+                step = streams.drain_step(stage, &mut past, stops.as_mut(), || GOAWAY_TIME) => {
+                    TaskEvent::Drain(step)
+                }
             };
             match step {
                 TaskEvent::Busy => past = Past::Requests,
-                TaskEvent::Leave => {
+                TaskEvent::Drain(DrainStep::Over) => return Ok(()),
+                TaskEvent::Drain(DrainStep::Leave) => {
                     self.session.borrow_mut().leave();
                     self.stage = DrainStage::Draining;
                 }
@@ -262,7 +232,7 @@ impl<T: Transport, S: Service + 'static> Connection<T, S> {
             return Poll::Ready(TaskEvent::Ended(Ok(())));
         }
         if stage == DrainStage::Open && self.wire.transport.is_worn() {
-            return Poll::Ready(TaskEvent::Leave);
+            return Poll::Ready(TaskEvent::Drain(DrainStep::Leave));
         }
         let told = |penalty: &Penalty| {
             stage == DrainStage::Refusing && matches!(penalty, Penalty::GoAway(_))
@@ -290,27 +260,4 @@ fn accept<S: Service + 'static>(
     let open = StreamGuard::new(streams);
     tokio::task::spawn_local(sendoff_streams::serve(open, head, body, sender));
     Ok(())
-}
-/// Waits until the client is to be told to go, or is to be left. Goes on when the streams end.
-async fn end<S: Service>(
-    streams: &Streams<S>,
-    stage: DrainStage,
-    past: &mut Past,
-    stops: Pin<&mut impl Future<Output = ()>>,
-) -> TaskEvent {
-    let is_open = stage == DrainStage::Open;
-    if !streams.is_idle() {
-        tokio::select! {
-            biased;
-            () = streams.idle() => *past = Past::Requests,
-            () = stops, if is_open => return TaskEvent::Leave,
-        }
-    }
-    if is_open {
-        streams.lifecycle.evicted(*past, false).await;
-        TaskEvent::Leave
-    } else {
-        sleep(GOAWAY_TIME).await;
-        TaskEvent::Ended(Ok(()))
-    }
 }

@@ -1,9 +1,8 @@
 //! Conversion of heads between the server's form and HTTP/2's.
 
 use bytes::{Bytes, BytesMut};
-use http::{Method, Version};
+use http::Version;
 use sendoff_field_section::FieldSection;
-use sendoff_http1::{Limits, RequestError, StreamHead};
 use sendoff_http2::hpack;
 use sendoff_message::response::{ResponseHead, Trailers};
 use sendoff_streams::{ReceivedHead, content_length, response_lines, trailer_lines};
@@ -11,26 +10,11 @@ use sendoff_streams::{ReceivedHead, content_length, response_lines, trailer_line
 /// Space for the field block of a usual response.
 const BLOCK: usize = 256;
 
-/// The checked head of a request; `None`: it exceeds the limit. `ends`: it has no
-/// body.
+/// The checked head of a request; `None`: it exceeds the limit. `ends`: it has no body.
 pub(super) fn received(head: Option<FieldSection>, ends: bool) -> ReceivedHead {
-    let version = Version::HTTP_2;
-    let Some(head) = head else {
-        let (method, path) = (Method::GET, Bytes::new());
-        return ReceivedHead {
-            method,
-            path,
-            version,
-            size: 0,
-            checked: Err(RequestError::HeadTooLarge),
-        };
-    };
-    let FieldSection { method, authority, path, protocol, fields, size, .. } = head;
-    let path = without_fragment(path.unwrap_or_default());
-    let (asked, named) = (method.clone(), path.clone());
-    let head = StreamHead { version, method, path, protocol, authority, fields, ends };
-    let checked = head.check(Limits::default());
-    ReceivedHead { method: asked, path: named, version, size, checked }
+    let Some(head) = head else { return ReceivedHead::too_large(Version::HTTP_2) };
+    let path = head.path.map(without_fragment);
+    ReceivedHead::of(Version::HTTP_2, FieldSection { path, ..head }, ends)
 }
 
 /// The path without a fragment, which RFC 9113 §8.3.1 does not have and some clients send.

@@ -5,8 +5,9 @@ use std::future::poll_fn;
 use std::io::{self, IoSlice};
 use std::task::{Context, Poll, ready};
 
-use bytes::BytesMut;
+use bytes::{Buf, BytesMut};
 use sendoff_delivery::{SendLimits, SendTimer};
+use sendoff_http2::PREFACE;
 use sendoff_transport::Transport;
 
 use super::session::Session;
@@ -57,6 +58,23 @@ impl<T: Transport> Wire<T> {
     pub(super) fn new(transport: T, received: BytesMut, limits: SendLimits) -> Self {
         let (total, timer) = (received.len() as u64, SendTimer::default());
         Self { transport, received, total, turn: 0, taken: 0, timer, limits }
+    }
+
+    /// Reads the preface (RFC 9113 §3.4).
+    pub(super) fn poll_preface(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        loop {
+            let common = self.received.len().min(PREFACE.len());
+            if self.received[..common] != PREFACE[..common] {
+                return Poll::Ready(Err(io::Error::other("the preface is not valid")));
+            }
+            if common == PREFACE.len() {
+                self.received.advance(common);
+                return Poll::Ready(Ok(()));
+            }
+            if ready!(self.poll_fill(cx))? == 0 {
+                return Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into()));
+            }
+        }
     }
 
     /// Reads more bytes; 0 at the end of the client's direction.

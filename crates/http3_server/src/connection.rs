@@ -21,7 +21,7 @@ use sendoff_http1::Limits;
 use sendoff_http3::{Code, frame};
 use sendoff_message::request::{Origin, TLS_13, TlsFacts};
 use sendoff_report::limits::Limit;
-use sendoff_streams::{Penalty, StreamGuard, Streams};
+use sendoff_streams::{DrainStage, DrainStep, GOAWAY_TIME, Penalty, StreamGuard, Streams};
 use tokio::time::{Sleep, sleep, timeout};
 
 use super::control::{self, Opened};
@@ -30,12 +30,8 @@ use super::quic::Quic;
 use super::request;
 use super::settings::{MOST_SEND_WINDOW, SEND_WINDOW, idle_timeout};
 
-/// Time for a client that was told to go (GOAWAY) to close the connection, once its streams have
-/// ended.
-const GOAWAY_TIME: Duration = Duration::from_secs(2);
-
-/// The same while the front stops: after an upgrade, the next process takes packets from the same
-/// socket.
+/// [`GOAWAY_TIME`] while the front stops: after an upgrade, the next process takes packets from the
+/// same socket.
 const GOAWAY_TIME_AT_STOP: Duration = Duration::from_millis(250);
 
 /// The most system calls that send packets before other connections have their turn.
@@ -278,24 +274,10 @@ impl Drop for Driver {
     }
 }
 
-/// The state of the client's right to send requests.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum DrainStage {
-    Open,
-    /// The client was told to go. Requests that it sent before it read this are answered.
-    Draining,
-    /// The client was told to go, and further requests are refused.
-    Refusing,
-}
-
 /// The next step of a connection's task.
 enum TaskEvent {
     Happened(Happened),
-    /// The client is told to go: it was idle for too long, or makes room for another client, or the
-    /// front stops.
-    Leave,
-    /// The client has been told to go, and its requests are answered.
-    Over,
+    Drain(DrainStep),
 }
 
 /// Serves one client until the connection has ended. Runs in a task of its own.
@@ -418,13 +400,16 @@ impl<S: Service + 'static> Connection<S> {
         let lifecycle = Rc::clone(&self.streams.lifecycle);
         let mut stops = pin!(lifecycle.reached(Stage::Draining));
         let (mut stage, mut past) = (DrainStage::Open, Past::Nothing);
+        let grace = || if lifecycle.is_stopping() { GOAWAY_TIME_AT_STOP } else { GOAWAY_TIME };
         // The first request that is refused.
         let mut next = 0;
         loop {
             let event = tokio::select! {
                 biased;
                 happened = driver.next() => TaskEvent::Happened(happened),
-                event = self.end(stage, &mut past, stops.as_mut()) => event,
+                step = self.streams.drain_step(stage, &mut past, stops.as_mut(), grace) => {
+                    TaskEvent::Drain(step)
+                }
                 never = self.tell_all() => match never {},
             };
             match event {
@@ -439,8 +424,10 @@ impl<S: Service + 'static> Connection<S> {
                     tracing::debug!(%client, %error, "an HTTP/3 connection has ended");
                     return;
                 }
-                TaskEvent::Happened(Happened::Drained) | TaskEvent::Over => return,
-                TaskEvent::Leave => {
+                TaskEvent::Happened(Happened::Drained) | TaskEvent::Drain(DrainStep::Over) => {
+                    return;
+                }
+                TaskEvent::Drain(DrainStep::Leave) => {
                     // In two steps, so that no request in flight is lost (RFC 9114 §5.2).
                     self.go_away(LAST_REQUEST);
                     stage = DrainStage::Draining;
@@ -465,31 +452,6 @@ impl<S: Service + 'static> Connection<S> {
                     return;
                 }
             }
-        }
-    }
-
-    /// Waits until the client is to be told to go, or is to be left.
-    async fn end(
-        &self,
-        stage: DrainStage,
-        past: &mut Past,
-        stops: Pin<&mut impl Future<Output = ()>>,
-    ) -> TaskEvent {
-        let is_open = stage == DrainStage::Open;
-        if !self.streams.is_idle() {
-            tokio::select! {
-                biased;
-                () = self.streams.idle() => *past = Past::Requests,
-                () = stops, if is_open => return TaskEvent::Leave,
-            }
-        }
-        if is_open {
-            self.streams.lifecycle.evicted(*past, false).await;
-            TaskEvent::Leave
-        } else {
-            let is_stopping = self.streams.lifecycle.is_stopping();
-            sleep(if is_stopping { GOAWAY_TIME_AT_STOP } else { GOAWAY_TIME }).await;
-            TaskEvent::Over
         }
     }
 

@@ -4,10 +4,10 @@ use std::future::poll_fn;
 use std::rc::Rc;
 
 use bytes::Bytes;
-use http::{Method, Version};
+use http::Version;
 use quinn_proto::StreamId;
 use sendoff_exchange::service::Service;
-use sendoff_http1::{BodyFraming, Head, Limits, RequestError, StreamHead};
+use sendoff_http1::{BodyFraming, Head, Limits};
 use sendoff_http3::Code;
 use sendoff_http3::frame::RequestPart;
 use sendoff_http3::qpack::{self, QpackError};
@@ -27,7 +27,7 @@ pub(crate) async fn serve<S: Service>(open: StreamGuard<S>, quic: Rc<Quic>, id: 
     let part = timeout(timeouts.head, poll_fn(|cx| receiver.poll_part(cx))).await;
     let head = match part {
         Ok(Ok(Some(RequestPart::Head(section)))) => received(&quic, id, &mut receiver, &section),
-        Ok(Err(PartError::TooLarge)) => Some(refused(RequestError::HeadTooLarge)),
+        Ok(Err(PartError::TooLarge)) => Some(ReceivedHead::too_large(Version::HTTP_3)),
         // The stream has ended without a head (RFC 9114 §4.1).
         Ok(Ok(_)) => {
             quic.reset(id, Code::REQUEST_INCOMPLETE.0);
@@ -54,7 +54,7 @@ fn received(
 ) -> Option<ReceivedHead> {
     let head = match qpack::decode(section, Limits::default().head) {
         Ok(head) => head,
-        Err(QpackError::TooLarge) => return Some(refused(RequestError::HeadTooLarge)),
+        Err(QpackError::TooLarge) => return Some(ReceivedHead::too_large(Version::HTTP_3)),
         Err(QpackError::Malformed(why)) => {
             tracing::info!("a malformed HTTP/3 request: {why}");
             quic.reset(id, Code::MESSAGE_ERROR.0);
@@ -65,25 +65,14 @@ fn received(
             return None;
         }
     };
-    let path = head.path.unwrap_or_default();
-    let (method, named) = (head.method.clone(), path.clone());
-    let (version, ends) = (Version::HTTP_3, receiver.knows_end());
-    let (protocol, authority, fields) = (head.protocol, head.authority, head.fields);
-    let checked =
-        StreamHead { version, method: head.method, path, protocol, authority, fields, ends };
-    let checked = checked.check(Limits::default());
-    if let Ok(Head { framing: BodyFraming::Length(length), .. }) = &checked {
+    let ends = receiver.knows_end();
+    let head = ReceivedHead::of(Version::HTTP_3, head, ends);
+    if let Ok(Head { framing: BodyFraming::Length(length), .. }) = &head.checked {
         if ends && *length > 0 {
             quic.reset(id, Code::MESSAGE_ERROR.0);
             return None;
         }
         receiver.expect_length(*length);
     }
-    Some(ReceivedHead { method, path: named, version, size: head.size, checked })
-}
-
-/// A request whose head is refused as a whole.
-fn refused(error: RequestError) -> ReceivedHead {
-    let (method, path) = (Method::GET, Bytes::new());
-    ReceivedHead { method, path, version: Version::HTTP_3, size: 0, checked: Err(error) }
+    Some(head)
 }

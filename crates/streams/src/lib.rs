@@ -11,16 +11,20 @@
 #![forbid(unsafe_code)]
 
 mod directions;
+mod drain;
 mod exchange;
 mod fields;
+mod received_head;
 mod response_stream;
 mod stream;
 mod streams;
 mod tunnel;
 
 pub use directions::{RequestBody, ResponseSender, StreamGone};
+pub use drain::{DrainStage, DrainStep, GOAWAY_TIME};
 pub use fields::{content_length, response_lines, trailer_lines};
-pub use stream::{ReceivedHead, serve};
+pub use received_head::ReceivedHead;
+pub use stream::serve;
 pub use streams::{Penalty, StreamGuard, Streams};
 
 /// The most bytes of one response that its protocol keeps until the network takes them.

@@ -6,7 +6,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{Method, StatusCode, Version};
+use http::StatusCode;
 use sendoff_config::{FrontConfig, TUNNEL_TIMEOUT};
 use sendoff_exchange::service::{Answered, BodyTerms, Intake, Plan, Service};
 use sendoff_exchange::tunnel::Switch;
@@ -22,6 +22,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::directions::{RequestBody, ResponseSender, StreamGone};
 use crate::exchange::{Exchange, Fate, RequestFacts};
+use crate::received_head::ReceivedHead;
 use crate::response_stream::ResponseStream;
 use crate::streams::StreamGuard;
 use crate::tunnel::{StreamClient, StreamTunnel};
@@ -69,21 +70,6 @@ impl From<StreamGone> for StreamEnd {
     fn from(_: StreamGone) -> Self {
         Self::Gone
     }
-}
-
-/// The head of a request, checked by its protocol.
-#[derive(Debug)]
-pub struct ReceivedHead {
-    /// The method.
-    pub method: Method,
-    /// The path and the query as sent; empty if the client left them out.
-    pub path: Bytes,
-    /// The version of the protocol.
-    pub version: Version,
-    /// The approximate number of bytes that the client sent for the head.
-    pub size: usize,
-    /// The checked head, or the reason to refuse the request.
-    pub checked: Result<Head, RequestError>,
 }
 
 /// Serves one stream until its protocol has the response, and the tunnel that may follow. The part

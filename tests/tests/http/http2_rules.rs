@@ -135,3 +135,16 @@ fn wrong_updates_end_their_stream_only() {
     client.get(3, "/small.txt");
     assert_eq!(client.body(3).unwrap(), b"small");
 }
+
+/// The tasks of streams that wait for a window are told: the server gives the connection back, which
+/// every scenario checks at its end.
+#[test]
+fn a_connection_that_is_reset_leaves_no_stream() {
+    let (_site, server) = serve();
+    let mut client = Frames::connect(server.clear_addr(), &[(WINDOW, 0)]);
+    client.get(1, "/large");
+    client.find(|frame| frame.kind == HEADERS).unwrap();
+    client.send(frame(PING, 0, 0, &[3; 8]));
+    // Bytes that are not read make the kernel reset the connection.
+    client.stream().peek(&mut [0]).unwrap();
+}

@@ -5,6 +5,7 @@ mod receive;
 mod send;
 #[cfg(test)]
 mod tests;
+mod windows;
 
 use std::cell::RefCell;
 use std::collections::VecDeque;

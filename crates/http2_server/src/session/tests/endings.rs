@@ -83,6 +83,8 @@ fn a_stream_is_reset_once() {
     assert_eq!(peer.sent(), [Sent::Reset(1, Code::INTERNAL_ERROR)]);
 }
 
+type Act<'a> = &'a dyn Fn(&mut Peer);
+
 /// The connection's task sends what the tasks of streams leave.
 #[test]
 fn frames_of_streams_wake_the_task_of_the_connection() {
@@ -93,7 +95,7 @@ fn frames_of_streams_wake_the_task_of_the_connection() {
         }
     };
     let nothing = |_: &mut Peer| {};
-    let cases: [(&dyn Fn(&mut Peer), &dyn Fn(&mut Peer)); 6] = [
+    let cases: [(Act, Act); 6] = [
         (&nothing, &|peer| peer.session.send_head(1, &OK, false)),
         (&nothing, &|peer| assert_eq!(peer.give(1, 1, false), 1)),
         (&nothing, &|peer| peer.session.give_trailers(1, OK)),
