@@ -13,16 +13,7 @@ const BLOCK: usize = 256;
 /// The checked head of a request; `None`: it exceeds the limit. `ends`: it has no body.
 pub(super) fn received(head: Option<FieldSection>, ends: bool) -> ReceivedHead {
     let Some(head) = head else { return ReceivedHead::too_large(Version::HTTP_2) };
-    let path = head.path.map(without_fragment);
-    ReceivedHead::of(Version::HTTP_2, FieldSection { path, ..head }, ends)
-}
-
-/// The path without a fragment, which RFC 9113 §8.3.1 does not have and some clients send.
-fn without_fragment(path: Bytes) -> Bytes {
-    match path.iter().position(|byte| *byte == b'#') {
-        Some(end) => path.slice(..end),
-        None => path,
-    }
+    ReceivedHead::of(Version::HTTP_2, head, ends)
 }
 
 /// The field block of a response head. Calls `invalid` with the name of each field that is not
@@ -81,11 +72,5 @@ mod tests {
         ];
         assert_eq!(sent, expected.map(|(name, value)| (name.to_owned(), value.to_owned())));
         assert_eq!(left_out, [b"a b".to_vec(), b"X-Split".to_vec()]);
-    }
-
-    #[test]
-    fn a_fragment_is_cut_off() {
-        assert_eq!(without_fragment("/a?b#/../c".into()), "/a?b");
-        assert_eq!(without_fragment("/a?b".into()), "/a?b");
     }
 }

@@ -60,7 +60,7 @@ fn only_these_bytes_of_a_path_differ_from_http_1() {
         for byte in 0x21..=0xff {
             let expected = match byte {
                 b'%' if target == "/small.txt~" => (Outcome::Refused, Outcome::Refused),
-                b'#' => (Outcome::Refused, Outcome::Answered),
+                b'#' => (Outcome::Refused, Outcome::Refused),
                 0x7f => (Outcome::Refused, Outcome::StreamReset),
                 _ => (Outcome::Answered, Outcome::Answered),
             };
