@@ -48,7 +48,7 @@ pub fn keep_on_this_thread() {
 
 struct Kept {
     is_on: Cell<bool>,
-    /// Indexed by [`place`].
+    /// Indexed by [`places`].
     sizes: [Blocks; SIZES],
 }
 
@@ -70,9 +70,10 @@ impl Blocks {
     }
 }
 
-/// The place of a kind. Kinds that share a place take turns.
-fn place(kind: usize) -> usize {
-    (kind ^ kind >> 7) / ALIGNMENT % SIZES
+/// The two places where blocks of a kind may be. Kinds that share a place take turns.
+fn places(kind: usize) -> [usize; 2] {
+    let hash = (kind ^ kind >> 7) / ALIGNMENT;
+    [hash % SIZES, (hash / SIZES ^ hash ^ SIZES / 2) % SIZES]
 }
 
 /// The size and alignment of blocks as one number; `None` if such blocks are not kept.
@@ -89,10 +90,8 @@ fn kind(layout: Layout) -> Option<usize> {
 impl Kept {
     /// A kept block of this kind.
     fn take(&self, kind: usize) -> Option<*mut u8> {
-        let blocks = &self.sizes[place(kind)];
-        if blocks.kind.get() != kind {
-            return None;
-        }
+        let all = places(kind).map(|place| &self.sizes[place]);
+        let blocks = all.into_iter().find(|blocks| blocks.kind.get() == kind)?;
         let last = blocks.count.get().checked_sub(1)?;
         blocks.count.set(last);
         Some(blocks.blocks[last].get())
@@ -100,9 +99,13 @@ impl Kept {
 
     /// Keeps a block if there is room for it.
     fn keep(&self, block: *mut u8, kind: usize) -> bool {
-        let blocks = &self.sizes[place(kind)];
+        let all = places(kind).map(|place| &self.sizes[place]);
+        let own = all.iter().find(|blocks| blocks.kind.get() == kind);
+        let Some(blocks) = own.or_else(|| all.iter().find(|blocks| blocks.count.get() == 0)) else {
+            return false;
+        };
         let count = blocks.count.get();
-        if !self.is_on.get() || count == MOST_KEPT || count > 0 && blocks.kind.get() != kind {
+        if !self.is_on.get() || count == MOST_KEPT {
             return false;
         }
         blocks.kind.set(kind);
