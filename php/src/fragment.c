@@ -13,6 +13,7 @@
 
 #include "php_output.h"
 #include "zend_exceptions.h"
+#include "zend_observer.h"
 
 /* Longest wait for another process, in ms, as for pages of the page cache. */
 #define WAIT 5000
@@ -22,6 +23,8 @@
 #define STORED_MAX 24
 /* Sending it once must not cost a memory file (lazy_blob.c, STORE_AT). */
 #define STORE_AT 2
+/* In place of the number of a buffer: its fragment has ended. */
+#define ENDED ((void *)UINTPTR_MAX)
 
 /* A fragment that this worker has sent. */
 typedef struct {
@@ -52,12 +55,16 @@ typedef struct {
 	fragment_labels labels;
 	int seat;
 	bool has_begun;
+	/* A Fiber of worker mode may go on in a later request, to which the making does not belong. */
+	uint64_t request;
 } making;
 
 static sent_fragment sent[STORED_MAX];
 static uint64_t request = 1;
 /* Output buffers of fragments so far. */
 static uintptr_t buffers;
+/* Switches between Fibers so far. */
+static uint64_t switches;
 
 /* Of this request. */
 static struct {
@@ -193,11 +200,13 @@ static bool find_or_take(const fragment_key *key, fragment_found *found, int *se
 	return true;
 }
 
-/* The fragment was made, or not. */
+/* The fragment was made, or not. The end of a request has ended its makings. */
 static void end_making(making *one)
 {
-	fragments_release(one->seat);
-	counts.makings -= one->has_begun;
+	if (one->request == request) {
+		fragments_release(one->seat);
+		counts.makings -= one->has_begun;
+	}
 	one->has_begun = false;
 }
 
@@ -246,28 +255,43 @@ static void keep(const making *one, const fragment_call *args, const char *bytes
 /* True if exit() ends the script. */
 static bool is_exiting(void)
 {
-	return EG(exception) &&
-		   (zend_is_unwind_exit(EG(exception)) || zend_is_graceful_exit(EG(exception)));
+	return EG(exception) && zend_is_unwind_exit(EG(exception));
 }
 
 /*
  * Ends the output buffer of a fragment, so that its output goes where it would go without
- * fragments. An exception must not reach callbacks of outer buffers.
+ * fragments, and the buffers beneath whose fragments have ended before. An exception must not reach
+ * callbacks of outer buffers.
  */
 static void end_buffer(void)
 {
 	zend_exception_save();
-	php_output_end();
+	while (php_output_end() == SUCCESS && OG(active) && OG(active)->opaq == ENDED) {
+	}
 	zend_exception_restore();
+}
+
+/* Notes that the fragment of a buffer, which lies beneath others, has ended. */
+static void note_ended(const void *buffer)
+{
+	php_output_handler **all = zend_stack_base(&OG(handlers));
+
+	for (int i = 0; i < zend_stack_count(&OG(handlers)); i++) {
+		if (all[i]->opaq == buffer) {
+			all[i]->opaq = ENDED;
+		}
+	}
 }
 
 /*
  * Makes a fragment, writes it and keeps it. It is not kept if the function has thrown, has opened
  * or closed output buffers, or has flushed or cleaned the buffer: its output is then not all there.
+ * If Fibers were switched, other output may be there.
  */
 static void make_output(fragment_call *args, making *one)
 {
 	zval result, text;
+	uint64_t switches_before = switches;
 
 	ZVAL_UNDEF(&result);
 	if (OG(running) || php_output_start_default() == FAILURE) {
@@ -281,10 +305,15 @@ static void make_output(fragment_call *args, making *one)
 	call_maker(args, one, &result);
 	zval_ptr_dtor(&result);
 	/* PHP itself writes all buffers when a script ends. */
-	if (is_exiting() || !OG(active) || OG(active)->opaq != buffer) {
+	if (is_exiting() || !OG(active)) {
 		return;
 	}
-	bool is_whole = !(OG(active)->flags & PHP_OUTPUT_HANDLER_STARTED);
+	if (OG(active)->opaq != buffer) {
+		note_ended(buffer);
+		return;
+	}
+	bool is_whole =
+		!(OG(active)->flags & PHP_OUTPUT_HANDLER_STARTED) && switches == switches_before;
 	if (!EG(exception) && is_whole && php_output_get_contents(&text) == SUCCESS) {
 		keep(one, args, Z_STRVAL(text), Z_STRLEN(text));
 		zval_ptr_dtor(&text);
@@ -327,7 +356,7 @@ static bool give_kept(const fragment_key *key, const fragment_found *found, zval
 /* Serves a call; the fragment goes to the output if `result` is NULL. */
 static void serve(fragment_call *args, zval *result)
 {
-	making one = {.key = key_of(args->name), .seat = -1};
+	making one = {.key = key_of(args->name), .seat = -1, .request = request};
 	fragment_found found;
 	bool is_kept = fragments_are_on() && ZSTR_LEN(one.key.text) <= NAME_MAX_LEN &&
 				   (args->keeps_itself || args->ttl > 0);
@@ -512,7 +541,15 @@ static void end_request(void)
 	request++;
 }
 
+static void note_switch(zend_fiber_context *from, zend_fiber_context *to)
+{
+	(void)from;
+	(void)to;
+	switches++;
+}
+
 void fragment_startup(void)
 {
 	lazy_before_end = end_request;
+	zend_observer_fiber_switch_register(note_switch);
 }
