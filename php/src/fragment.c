@@ -175,7 +175,7 @@ static bool find_or_take(const fragment_key *key, fragment_found *found, int *se
 
 	*seat = -1;
 	while (!fragments_find(key, found) || !found->is_fresh) {
-		if (*seat >= 0) {
+		if (*seat >= 0 || found->is_refused) {
 			return false;
 		}
 		switch (fragments_take(key, &other)) {
@@ -252,6 +252,13 @@ static void keep(const making *one, const fragment_call *args, const char *bytes
 	}
 }
 
+static void refuse(const making *one, const fragment_call *args)
+{
+	if (!args->keeps_itself) {
+		fragments_refuse(&one->key, &one->labels, args->ttl);
+	}
+}
+
 /* True if exit() ends the script. */
 static bool is_exiting(void)
 {
@@ -310,11 +317,14 @@ static void make_output(fragment_call *args, making *one)
 	}
 	if (OG(active)->opaq != buffer) {
 		note_ended(buffer);
+		refuse(one, args);
 		return;
 	}
 	bool is_whole =
 		!(OG(active)->flags & PHP_OUTPUT_HANDLER_STARTED) && switches == switches_before;
-	if (!EG(exception) && is_whole && php_output_get_contents(&text) == SUCCESS) {
+	if (!is_whole) {
+		refuse(one, args);
+	} else if (!EG(exception) && php_output_get_contents(&text) == SUCCESS) {
 		keep(one, args, Z_STRVAL(text), Z_STRLEN(text));
 		zval_ptr_dtor(&text);
 	}

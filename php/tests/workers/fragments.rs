@@ -90,6 +90,9 @@ impl Pool {
 const MENU: &str =
     "sendoff_fragment('menu', 60, function () { hold(); echo run('menu'); }, ['posts']);";
 
+/// A small fragment in the place of fragments that cannot be kept.
+const SMALL_K: &str = "sendoff_fragment('k', 60, function () { echo run('k'); });";
+
 #[test]
 fn one_worker_makes_a_fragment_and_the_others_send_it() {
     let mut pool = Pool::new(3, &[]);
@@ -299,6 +302,31 @@ fn what_does_not_fit_is_made_each_time() {
         sendoff_fragment(\"many $i\", 60, function () use ($i) { echo str_repeat(\"$i,\", 700), \"\\n\"; });";
     let expected: String = (0..6000).map(|i| format!("{i},").repeat(700) + "\n").collect();
     assert!(small.ask(0, many) == [expected.as_str(), &expected].concat());
+}
+
+/// Waiting for a fragment that cannot be kept would only queue the pages.
+#[test]
+fn a_fragment_that_could_not_be_kept_is_not_waited_for() {
+    for make in [
+        "echo run('k'); ob_flush(); hold();",
+        "echo run('k'); hold(); echo str_repeat('x', 2 << 20);",
+        "echo run('k'); hold(); ob_start();",
+    ] {
+        let mut pool = Pool::new(2, &[]);
+        let code = format!("sendoff_fragment('k', 60, function () {{ {make} }}, ['t']);");
+        assert!(pool.ask(0, &code).starts_with("<k run 1>"));
+        pool.block();
+        pool.send(0, &code);
+        pool.wait_until_entered();
+        let begun = Instant::now();
+        assert!(pool.ask(1, &code).starts_with("<k run 3>"), "{make}");
+        assert!(begun.elapsed() < Duration::from_secs(4), "it has waited: {make}");
+        pool.let_go();
+        assert!(pool.rest(0).starts_with("<k run 2>"), "{make}");
+        assert_eq!(pool.ask(1, "var_export(sendoff_fragment_fetch('k'));"), "NULL");
+        // A fragment that can be kept is kept at once.
+        assert_eq!([0, 1].map(|worker| pool.ask(worker, SMALL_K)), ["<k run 4>"; 2]);
+    }
 }
 
 #[test]
