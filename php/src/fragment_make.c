@@ -10,11 +10,14 @@
 
 #include "php_output.h"
 #include "zend_exceptions.h"
+#include "zend_observer.h"
 
 /* Longest wait for another process, in ms, as for pages of the page cache. */
 #define WAIT 5000
 /* The longest name of a fragment that is kept, with the site's folder, in bytes. */
 #define NAME_MAX_LEN 4096
+/* In place of the number of a buffer: its fragment has ended. */
+#define ENDED ((void *)UINTPTR_MAX)
 
 /* A fragment that is being made. */
 typedef struct {
@@ -22,10 +25,16 @@ typedef struct {
 	fragment_labels labels;
 	int seat;
 	bool has_begun;
+	/* A Fiber of worker mode may go on in a later request, to which the making does not belong. */
+	uint64_t request;
 } making;
 
+/* The number of this request. */
+static uint64_t request;
 /* Output buffers of fragments so far. */
 static uintptr_t buffers;
+/* Switches between Fibers so far. */
+static uint64_t switches;
 
 /* Of this request. */
 static struct {
@@ -77,7 +86,7 @@ static bool find_or_take(const fragment_key *key, fragment_found *found, int *se
 
 	*seat = -1;
 	while (!fragments_find(key, found) || !found->is_fresh) {
-		if (*seat >= 0) {
+		if (*seat >= 0 || found->is_refused) {
 			return false;
 		}
 		switch (fragments_take(key, &other)) {
@@ -102,11 +111,13 @@ static bool find_or_take(const fragment_key *key, fragment_found *found, int *se
 	return true;
 }
 
-/* The fragment was made, or not. */
+/* The fragment was made, or not. The end of a request has ended its makings. */
 static void end_making(making *one)
 {
-	fragments_release(one->seat);
-	counts.makings -= one->has_begun;
+	if (one->request == request) {
+		fragments_release(one->seat);
+		counts.makings -= one->has_begun;
+	}
 	one->has_begun = false;
 }
 
@@ -152,31 +163,53 @@ static void keep(const making *one, const fragment_call *args, const char *bytes
 	}
 }
 
+static void refuse(const making *one, const fragment_call *args)
+{
+	if (!args->keeps_itself) {
+		fragments_refuse(&one->key, &one->labels, args->ttl);
+	}
+}
+
 /* True if exit() ends the script. */
 static bool is_exiting(void)
 {
-	return EG(exception) &&
-		   (zend_is_unwind_exit(EG(exception)) || zend_is_graceful_exit(EG(exception)));
+	return EG(exception) && zend_is_unwind_exit(EG(exception));
 }
 
 /*
  * Ends the output buffer of a fragment, so that its output goes where it would go without
- * fragments. An exception must not reach callbacks of outer buffers.
+ * fragments, and the buffers beneath whose fragments have ended before. An exception must not reach
+ * callbacks of outer buffers.
  */
 static void end_buffer(void)
 {
 	zend_exception_save();
-	php_output_end();
+	while (php_output_end() == SUCCESS && OG(active) && OG(active)->opaq == ENDED) {
+	}
 	zend_exception_restore();
+}
+
+/* Notes that the fragment of a buffer, which lies beneath others, has ended. */
+static void note_ended(const void *buffer)
+{
+	php_output_handler **all = zend_stack_base(&OG(handlers));
+
+	for (int i = 0; i < zend_stack_count(&OG(handlers)); i++) {
+		if (all[i]->opaq == buffer) {
+			all[i]->opaq = ENDED;
+		}
+	}
 }
 
 /*
  * Makes a fragment, writes it and keeps it. It is not kept if the function has thrown, has opened
  * or closed output buffers, or has flushed or cleaned the buffer: its output is then not all there.
+ * If Fibers were switched, other output may be there.
  */
 static void make_output(fragment_call *args, making *one)
 {
 	zval result, text;
+	uint64_t switches_before = switches;
 
 	ZVAL_UNDEF(&result);
 	if (OG(running) || php_output_start_default() == FAILURE) {
@@ -190,11 +223,19 @@ static void make_output(fragment_call *args, making *one)
 	call_maker(args, one, &result);
 	zval_ptr_dtor(&result);
 	/* PHP itself writes all buffers when a script ends. */
-	if (is_exiting() || !OG(active) || OG(active)->opaq != buffer) {
+	if (is_exiting() || !OG(active)) {
 		return;
 	}
-	bool is_whole = !(OG(active)->flags & PHP_OUTPUT_HANDLER_STARTED);
-	if (!EG(exception) && is_whole && php_output_get_contents(&text) == SUCCESS) {
+	if (OG(active)->opaq != buffer) {
+		note_ended(buffer);
+		refuse(one, args);
+		return;
+	}
+	bool is_whole =
+		!(OG(active)->flags & PHP_OUTPUT_HANDLER_STARTED) && switches == switches_before;
+	if (!is_whole) {
+		refuse(one, args);
+	} else if (!EG(exception) && php_output_get_contents(&text) == SUCCESS) {
 		keep(one, args, Z_STRVAL(text), Z_STRLEN(text));
 		zval_ptr_dtor(&text);
 	}
@@ -222,7 +263,7 @@ static void make_string(fragment_call *args, making *one, zval *result)
 
 void fragment_serve(fragment_call *args, zval *result)
 {
-	making one = {.key = fragment_key_of(args->name), .seat = -1};
+	making one = {.key = fragment_key_of(args->name), .seat = -1, .request = request};
 	fragment_found found;
 	bool is_kept =
 		fragments_are_on() && fragment_key_fits(&one.key) && (args->keeps_itself || args->ttl > 0);
@@ -248,10 +289,19 @@ static void end_request(void)
 		lazy_explain_fragments(counts.kept, counts.made, (long)counts.making_time);
 	}
 	memset(&counts, 0, sizeof(counts));
+	request++;
 	fragment_next_request();
+}
+
+static void note_switch(zend_fiber_context *from, zend_fiber_context *to)
+{
+	(void)from;
+	(void)to;
+	switches++;
 }
 
 void fragment_startup(void)
 {
 	lazy_before_end = end_request;
+	zend_observer_fiber_switch_register(note_switch);
 }

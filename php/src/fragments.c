@@ -35,6 +35,8 @@
 #define TABLE_WAIT 100
 /* An old fragment is sent for at most this time while a new one is made, in ms. */
 #define STALE_MAX 60000
+/* A fragment that could not be kept is made without waiting for at most this time, in ms. */
+#define REFUSED_MAX 10000
 /* Ten years, in seconds. */
 #define TTL_MAX ((zend_long)10 * 365 * 86400)
 
@@ -62,6 +64,8 @@ typedef struct {
 typedef struct {
 	int64_t fresh_until;
 	int64_t stale_until;
+	/* The fragment could not be kept: no bytes follow. */
+	bool is_refused;
 	size_t key_len;
 	size_t len;
 	fragment_labels labels;
@@ -268,6 +272,8 @@ bool fragments_find(const fragment_key *key, fragment_found *found)
 	record *kept = one ? record_at(one->at) : NULL;
 	if (kept && (kept->stale_until <= now || is_purged(&kept->labels))) {
 		one->at = 0;
+	} else if (kept && kept->is_refused) {
+		found->is_refused = true;
 	} else if (kept) {
 		*found =
 			(fragment_found){.at = one->at, .len = kept->len, .is_fresh = kept->fresh_until > now};
@@ -324,29 +330,51 @@ static uint64_t allocate(size_t len)
 	return at;
 }
 
-bool fragments_store(const fragment_key *key, const fragment_labels *labels, zend_long ttl,
-					 const char *bytes, size_t len)
+/* Writes a record, whose bytes may not be more than LARGEST. False: it was purged. */
+static bool put(const fragment_key *key, record made, const char *bytes)
 {
-	size_t key_len = ZSTR_LEN(key->text);
-
-	if (!memory || len > LARGEST || is_purged(labels) || !lock()) {
+	made.key_len = ZSTR_LEN(key->text);
+	if (!memory || is_purged(&made.labels) || !lock()) {
 		return false;
 	}
-	int64_t time = MIN(ttl, TTL_MAX) * 1000, until = fragments_now() + time;
 	slot *one = slot_for(key);
 	one->at = 0;
-	uint64_t at = allocate(ZEND_MM_ALIGNED_SIZE_EX(sizeof(record) + key_len + len, 16));
+	uint64_t at = allocate(ZEND_MM_ALIGNED_SIZE_EX(sizeof(record) + made.key_len + made.len, 16));
 	record *kept = record_at(at);
-	kept->fresh_until = until;
-	kept->stale_until = until + MIN(time, STALE_MAX);
-	kept->key_len = key_len;
-	kept->len = len;
-	kept->labels = *labels;
-	memcpy(kept + 1, ZSTR_VAL(key->text), key_len);
-	memcpy((char *)(kept + 1) + key_len, bytes, len);
+	*kept = made;
+	memcpy(kept + 1, ZSTR_VAL(key->text), made.key_len);
+	memcpy((char *)(kept + 1) + made.key_len, bytes, made.len);
 	*one = (slot){.hash = key->hash, .at = at};
 	unlock();
 	return true;
+}
+
+bool fragments_store(const fragment_key *key, const fragment_labels *labels, zend_long ttl,
+					 const char *bytes, size_t len)
+{
+	int64_t time = MIN(ttl, TTL_MAX) * 1000, until = fragments_now() + time;
+	record made = {.fresh_until = until,
+				   .stale_until = until + MIN(time, STALE_MAX),
+				   .len = len,
+				   .labels = *labels};
+
+	if (len > LARGEST) {
+		fragments_refuse(key, labels, ttl);
+		return false;
+	}
+	return put(key, made, bytes);
+}
+
+void fragments_refuse(const fragment_key *key, const fragment_labels *labels, zend_long ttl)
+{
+	int64_t until = fragments_now() + MIN(ttl, REFUSED_MAX / 1000) * 1000;
+	fragment_found found;
+
+	/* One record per page would take the place of fragments. */
+	fragments_find(key, &found);
+	if (!found.is_refused) {
+		put(key, (record){.stale_until = until, .is_refused = true, .labels = *labels}, "");
+	}
 }
 
 /* Locks a seat if no process holds it. The table is locked. */

@@ -27,6 +27,8 @@ typedef struct {
 	size_t len;
 	/* False: its time is over, and it may be sent only while a new one is made. */
 	bool is_fresh;
+	/* There is none, because the last one could not be kept: it makes no sense to wait for one. */
+	bool is_refused;
 } fragment_found;
 
 /* The counters of purges that concern a fragment, and their values when it was begun. */
@@ -69,6 +71,9 @@ uint64_t fragments_purges(void);
  */
 bool fragments_store(const fragment_key *key, const fragment_labels *labels, zend_long ttl,
 					 const char *bytes, size_t len);
+
+/* Notes that a fragment could not be kept. */
+void fragments_refuse(const fragment_key *key, const fragment_labels *labels, zend_long ttl);
 
 /* Purges all fragments with this tag, or with this text as their key; NULL: everything. */
 void fragments_purge(const zend_string *tag);

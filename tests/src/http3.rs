@@ -179,6 +179,15 @@ impl Http3 {
         self.try_ask_raw_in_turns(frames, 0, Vec::new())
     }
 
+    /// The same, for frames that are only the beginning of a request: its stream ends when the first
+    /// byte of the response has come.
+    ///
+    /// # Errors
+    /// The server has reset the stream, or waits for the rest.
+    pub fn try_ask_amid_body(&mut self, frames: Vec<u8>) -> Result<Vec<u8>, Broken> {
+        self.try_ask_raw_in_turns(frames, 1, Vec::new())
+    }
+
     /// The same, with frames that follow when this number of bytes has come.
     fn try_ask_raw_in_turns(
         &mut self,
@@ -370,7 +379,7 @@ async fn ask_with(
 }
 
 /// DATA frames of HTTP/3, with lengths in four bytes.
-fn data_frames(bytes: &[u8]) -> Vec<u8> {
+pub fn data_frames(bytes: &[u8]) -> Vec<u8> {
     let mut frames = Vec::new();
     for piece in bytes.chunks(10_000) {
         frames.push(0);
@@ -381,7 +390,7 @@ fn data_frames(bytes: &[u8]) -> Vec<u8> {
 }
 
 /// A HEADERS frame of HTTP/3 without the tables of QPACK.
-fn headers_frame(fields: &[(&str, &str)]) -> Vec<u8> {
+pub fn headers_frame(fields: &[(&str, &str)]) -> Vec<u8> {
     let mut section = vec![0, 0];
     for (name, value) in fields {
         // RFC 9204 §4.5.6: names of at least 7 bytes continue the prefix.

@@ -25,7 +25,7 @@ mod fpm;
 pub mod frames;
 mod hosted;
 mod http2;
-mod http3;
+pub mod http3;
 mod lighttpd;
 mod listener;
 pub mod load;

@@ -60,7 +60,8 @@ pub struct BodyTerms {
 /// The way of a request's body to the handler.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Intake {
-    /// No handler uses it: the protocol reads and drops the body, and sends no `100 Continue`.
+    /// No handler uses it: the handler begins at once, and the protocol reads and drops the body
+    /// meanwhile and afterwards. It sends no `100 Continue`.
     Unused,
     /// The handler begins when the body is complete.
     Whole,

@@ -9,7 +9,7 @@ use std::task::{Context, Poll, ready};
 use bytes::BytesMut;
 use http::{Method, StatusCode, Version};
 use sendoff_config::Party;
-use sendoff_exchange::lifecycle::{Lifecycle, Past, StartingGuard};
+use sendoff_exchange::lifecycle::{Lifecycle, Past, Stage, StartingGuard};
 use sendoff_exchange::service::{Answered, Current, Plan, Service};
 use sendoff_http1::{BodyDecoder, BodyFraming, Decoded, Head, HeadDecoder, Limits, RequestError};
 use sendoff_message::request::{
@@ -22,7 +22,7 @@ use tokio::task::yield_now;
 use tokio::time::{Duration, Instant, timeout, timeout_at};
 
 use super::exchange::{Exchange, Parts, RequestFacts, RequestLine};
-use super::incoming::{BodyLimits, Incoming};
+use super::incoming::{BodyEnd, BodyLimits, Incoming, Unread};
 use super::tunnel::ConnectionTunnel;
 
 /// The size of one read, in bytes.
@@ -35,9 +35,12 @@ const TURN: usize = 256 * 1024;
 /// Pipelined requests that are answered in one go; then other connections have their turn.
 const MOST_AT_ONCE: u32 = 16;
 
-/// Time for reading and dropping bytes behind the last response. Unread bytes would make the kernel
-/// reset the connection, and the client might not see the response.
-const LINGER: Duration = Duration::from_secs(2);
+/// Time for reading and dropping bytes behind a response, as nginx' `lingering_time`. Unread bytes
+/// would make the kernel reset the connection, and the client might not see the response.
+const LINGER: Duration = Duration::from_secs(30);
+
+/// The longest time without such bytes (nginx' `lingering_timeout`).
+const LINGER_PAUSE: Duration = Duration::from_secs(5);
 
 /// The most bytes of a refused request line that the access log shows.
 const MAX_SHOWN_LINE: usize = 1024;
@@ -83,8 +86,8 @@ struct Received<P> {
     plan: P,
     /// Another request may follow.
     keep_alive: bool,
-    /// The rest of the body, if the handler takes it while it arrives.
-    rest: Option<Incoming>,
+    /// The part of the body that is read while the handler answers.
+    rest: Unread,
 }
 
 /// The reason why no handler answers a request and the connection ends.
@@ -316,9 +319,9 @@ impl<T: Transport> Connection<T> {
         poll_fn(|cx| transport.poll_read(cx, buffer)).await
     }
 
-    /// Chooses the handler and reads the body; if the handler takes the body while it arrives, only
-    /// the bytes that have already come. With `waits` the client still waits for `100 Continue`: if
-    /// the body is not wanted, the connection cannot be kept.
+    /// Chooses the handler and reads the body; if the handler takes the body while it arrives, or
+    /// does not use it, only the bytes that have already come. With `waits` the client still waits
+    /// for `100 Continue`: if the body is not wanted, the connection cannot be kept.
     async fn read_request<S: Service>(
         &mut self,
         service: &S,
@@ -331,7 +334,8 @@ impl<T: Transport> Connection<T> {
         let mut decoder = BodyDecoder::new(framing, terms.max)?;
         let wanted = terms.is_wanted();
         if waits && !wanted && self.buffer.is_empty() {
-            return Ok(Received { plan, keep_alive: false, rest: None });
+            let rest = Unread::dropped(decoder, body_limits(service));
+            return Ok(Received { plan, keep_alive: false, rest });
         }
         let mut store = if wanted { BodyStore::keep() } else { BodyStore::discard() };
         let streams = terms.streams(framing);
@@ -348,6 +352,10 @@ impl<T: Transport> Connection<T> {
                 Decoded::End => {
                     trailers = decoder.take_request_trailers();
                     break;
+                }
+                Decoded::NeedMore if !wanted => {
+                    let rest = Unread::dropped(decoder, body_limits(service));
+                    return Ok(Received { plan, keep_alive: true, rest });
                 }
                 Decoded::NeedMore => {
                     if std::mem::take(&mut must_ask) && self.buffer.is_empty() {
@@ -378,7 +386,7 @@ impl<T: Transport> Connection<T> {
         let Some((decoder, writer, stream)) = rest else {
             request.body = body;
             request.trailers = trailers;
-            return Ok(Received { plan, keep_alive: true, rest: None });
+            return Ok(Received { plan, keep_alive: true, rest: Unread::Nothing });
         };
         // The bytes that came with the head are in memory.
         if let Body::Memory(first) = body
@@ -387,9 +395,8 @@ impl<T: Transport> Connection<T> {
             writer.push(first);
         }
         request.body = Body::Stream(stream);
-        let limits = service.limits();
-        let limits = BodyLimits { pause: limits.timeouts.body, rate: limits.limits.body_rate };
-        Ok(Received { plan, keep_alive: true, rest: Some(Incoming::new(decoder, writer, limits)) })
+        let rest = Unread::Incoming(Incoming::new(decoder, writer, body_limits(service)));
+        Ok(Received { plan, keep_alive: true, rest })
     }
 
     async fn read_more_body<S: Service>(
@@ -441,11 +448,11 @@ impl<T: Transport> Connection<T> {
         service: &Rc<S>,
         plan: S::Plan,
         request: &Request,
-        rest: Option<Incoming>,
+        rest: Unread,
         asked: RequestFacts,
     ) -> AfterRequest<S> {
         let mut exchange = self.exchange(&**service, asked, Some(request));
-        rest.into_iter().for_each(|rest| exchange.receive(rest));
+        exchange.receive(rest);
         match service.answer(plan, request, &mut exchange).await {
             Ok(Answered::Sent) => {}
             Ok(Answered::Switched(switch)) => {
@@ -462,15 +469,34 @@ impl<T: Transport> Connection<T> {
                 return AfterRequest::Close;
             }
         }
-        let keep_alive = exchange.completed();
+        let completed = exchange.completed();
+        let rest = exchange.take_rest();
         drop(exchange);
-        match keep_alive {
-            Some(true) => AfterRequest::Request,
-            Some(false) => {
-                self.close().await;
-                AfterRequest::Close
+        match (completed, rest) {
+            (None, _) => {}
+            (Some(true), Unread::Nothing) => return AfterRequest::Request,
+            (Some(false), Unread::Nothing) => self.close().await,
+            (Some(true), Unread::Dropped(rest)) => {
+                if self.drop_rest(rest).await {
+                    return AfterRequest::Request;
+                }
+                self.linger().await;
             }
-            None => AfterRequest::Close,
+            (Some(_), _) => self.linger().await,
+        }
+        AfterRequest::Close
+    }
+
+    /// Reads and drops the rest of a body behind the response. Returns true if another request may
+    /// follow: the body is complete.
+    async fn drop_rest(&mut self, mut rest: Incoming) -> bool {
+        rest.limit_pauses(LINGER_PAUSE);
+        let Self { transport, buffer, lifecycle, .. } = self;
+        let dropped = poll_fn(|cx| rest.poll(transport, buffer, cx));
+        tokio::select! {
+            biased;
+            ended = timeout(LINGER, dropped) => ended == Ok(BodyEnd::Complete),
+            () = lifecycle.reached(Stage::Draining) => false,
         }
     }
 
@@ -550,18 +576,27 @@ impl<T: Transport> Connection<T> {
 
     async fn linger(&mut self) {
         self.transport.finish();
-        let drain = async {
-            loop {
-                self.buffer.clear();
-                self.buffer.reserve(READ);
-                if !matches!(self.read().await, Ok(1..)) {
-                    return;
-                }
+        let end = Instant::now() + LINGER;
+        let mut turn = 0;
+        loop {
+            self.buffer.clear();
+            self.buffer.reserve(READ);
+            let deadline = end.min(Instant::now() + LINGER_PAUSE);
+            // All bytes have been sent, so a timeout is as good as the end.
+            let Ok(Ok(read @ 1..)) = timeout_at(deadline, self.read()).await else { return };
+            turn += read;
+            if turn >= TURN {
+                turn = 0;
+                yield_now().await;
             }
-        };
-        // All bytes have been sent, so a timeout is as good as the end.
-        let _ = timeout(LINGER, drain).await;
+        }
     }
+}
+
+/// The lowest speed at which a client may send a body.
+fn body_limits(service: &impl Service) -> BodyLimits {
+    let limits = service.limits();
+    BodyLimits { pause: limits.timeouts.body, rate: limits.limits.body_rate }
 }
 
 /// Reads the first bytes after a pause. The transport may report readiness without a byte, as for

@@ -26,7 +26,7 @@ use sendoff_transport::Transport;
 use tokio::time::Instant;
 
 use super::framed::{Framed, framing_of};
-use super::incoming::{BodyEnd, Incoming};
+use super::incoming::{BodyEnd, Unread};
 use super::tunnel::{ConnectionTunnel, Unsent};
 
 /// The most bytes of further requests that are read while a response is made, in order to notice
@@ -104,15 +104,6 @@ enum State {
     Switched,
     /// The end is sent or queued.
     Ended { status: StatusCode, head_len: u64, keep_alive: bool },
-}
-
-/// The unread part of the request body.
-enum Unread {
-    Nothing,
-    /// It is passed on while it arrives.
-    Incoming(Incoming),
-    /// It will not be read.
-    Rest,
 }
 
 /// One response. Dropping it writes its line to the access log, however it ended.
@@ -204,14 +195,21 @@ impl<'c, T: Transport, S: Service> Exchange<'c, T, S> {
     }
 
     /// Sets the rest of the request body, which is read while the response is made.
-    pub(super) fn receive(&mut self, rest: Incoming) {
-        self.unread = Unread::Incoming(rest);
+    pub(super) fn receive(&mut self, rest: Unread) {
+        self.unread = rest;
     }
 
-    /// Passes on the bytes of the request body that have come. Ready when there is no more to read;
-    /// `Err` if the client has gone.
+    /// The rest of the request body that is still to be read.
+    pub(super) fn take_rest(&mut self) -> Unread {
+        std::mem::replace(&mut self.unread, Unread::Rest)
+    }
+
+    /// Passes on, or drops, the bytes of the request body that have come. Ready when there is no
+    /// more to read; `Err` if the client has gone.
     fn poll_body(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), ()>> {
-        let Unread::Incoming(incoming) = &mut self.unread else { return Poll::Ready(Ok(())) };
+        let (Unread::Incoming(incoming) | Unread::Dropped(incoming)) = &mut self.unread else {
+            return Poll::Ready(Ok(()));
+        };
         let ended = ready!(incoming.poll(self.transport, self.read_ahead, cx));
         let unread = match ended {
             BodyEnd::Complete => Unread::Nothing,
@@ -362,7 +360,7 @@ impl<T: Transport, S: Service> Sink for Exchange<'_, T, S> {
     }
 
     fn begin(&mut self, head: ResponseHead) -> Result<(), Cut> {
-        if !matches!(self.unread, Unread::Nothing) {
+        if matches!(self.unread, Unread::Incoming(_) | Unread::Rest) {
             self.keep_alive = false;
         }
         let (status, length) = (head.status, head.length);
@@ -484,8 +482,9 @@ impl<T: Transport, S: Service> Client for Exchange<'_, T, S> {
         Some(self)
     }
 
+    /// The unread rest of a body would look like bytes of the other protocol.
     fn may_switch(&self) -> bool {
-        true
+        matches!(self.unread, Unread::Nothing)
     }
 
     fn notes(&mut self) -> &mut Notes {

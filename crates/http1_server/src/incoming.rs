@@ -1,4 +1,4 @@
-//! A request body that is passed on while the response is made.
+//! A request body that is read while the response is made: passed on, or dropped.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytes::BytesMut;
 use http::StatusCode;
 use sendoff_http1::{BodyDecoder, Decoded};
-use sendoff_message::request::BodyWriter;
+use sendoff_message::request::{BodyStream, BodyWriter};
 use sendoff_report::limits::Limit;
 use sendoff_transport::Transport;
 use sendoff_transport::pace::Pace;
@@ -29,6 +29,24 @@ pub(super) struct Incoming {
     left: Option<Duration>,
     /// Runs while the server waits for the client.
     timer: Option<Pin<Box<Sleep>>>,
+}
+
+/// The unread part of a request body.
+pub(super) enum Unread {
+    Nothing,
+    /// It is passed on while it arrives.
+    Incoming(Incoming),
+    /// No handler uses it: it is dropped while it arrives. Another request may follow it.
+    Dropped(Incoming),
+    /// It will not be read.
+    Rest,
+}
+
+impl Unread {
+    /// The rest of a body that no handler uses.
+    pub(super) fn dropped(decoder: BodyDecoder, limits: BodyLimits) -> Self {
+        Self::Dropped(Incoming::new(decoder, BodyStream::dropped(), limits))
+    }
 }
 
 /// The lowest speed at which the client may send the body.
@@ -54,6 +72,13 @@ pub(super) enum BodyEnd {
 impl Incoming {
     pub(super) fn new(decoder: BodyDecoder, writer: BodyWriter, limits: BodyLimits) -> Self {
         Self { decoder, writer, limits, pace: Pace::new(limits.pause), left: None, timer: None }
+    }
+
+    /// From now on the client may pause for at most this time.
+    pub(super) fn limit_pauses(&mut self, pause: Duration) {
+        self.limits.pause = self.limits.pause.min(pause);
+        self.pace = Pace::new(self.pace.left().min(pause));
+        self.timer = None;
     }
 
     /// Tells the upstream about the end.

@@ -18,6 +18,7 @@ use sendoff_exchange::lifecycle::{Lifecycle, Stage, StartingGuard};
 use sendoff_exchange::service::{Answered, BodyTerms, Current, Intake, Plan, Service};
 use sendoff_exchange::sink::{Sink, flush, respond, unless_gone};
 use sendoff_fastcgi::direct::{Rest, Sent};
+use sendoff_http1::{BodyDecoder, BodyFraming};
 use sendoff_message::Cut;
 use sendoff_message::request::{Endpoint, Origin, Request, Scheme};
 use sendoff_message::response::ResponseEnd;
@@ -31,25 +32,27 @@ use tokio::time::Instant;
 
 use super::connection::Connection;
 use super::exchange::{Exchange, Parts, RequestFacts, RequestLine};
+use super::incoming::{BodyLimits, Unread};
 
-/// A service that answers no request and records the lines of the access log.
+/// A service that answers without bodies and records the lines of the access log.
 struct Noting {
     limits: FrontConfig,
+    intake: Intake,
     proxies: TrustedProxies,
     lines: RefCell<Vec<(u16, u64)>>,
 }
 
-/// A plan for requests whose bodies are dropped.
-struct MaxBody(u64);
+/// A plan that knows the treatment of the body alone.
+struct BodyPlan(BodyTerms);
 
-impl Plan for MaxBody {
+impl Plan for BodyPlan {
     fn body(&self) -> BodyTerms {
-        BodyTerms { max: self.0, intake: Intake::Unused }
+        self.0
     }
 }
 
 impl Service for Noting {
-    type Plan = MaxBody;
+    type Plan = BodyPlan;
 
     fn limits(&self) -> &FrontConfig {
         &self.limits
@@ -63,11 +66,12 @@ impl Service for Noting {
         Err(io::ErrorKind::Unsupported.into())
     }
 
-    async fn plan(&self, _request: &mut Request) -> MaxBody {
-        MaxBody(self.limits.limits.max_body)
+    async fn plan(&self, _request: &mut Request) -> BodyPlan {
+        BodyPlan(BodyTerms { max: self.limits.limits.max_body, intake: self.intake })
     }
 
-    async fn answer(&self, _: MaxBody, _: &Request, _: &mut dyn Sink) -> Result<Answered, Cut> {
+    async fn answer(&self, _: BodyPlan, _: &Request, sink: &mut dyn Sink) -> Result<Answered, Cut> {
+        respond(sink, head(0), []).await?;
         Ok(Answered::Sent)
     }
 
@@ -131,6 +135,7 @@ fn pair() -> Pair {
         peer: peer.into(),
         service: Noting {
             limits: limits(),
+            intake: Intake::Whole,
             proxies: TrustedProxies::default(),
             lines: RefCell::default(),
         },
@@ -404,6 +409,19 @@ fn the_last_response_before_the_stop_says_so() {
     });
 }
 
+#[test]
+fn the_rest_of_a_body_belongs_to_no_other_protocol() {
+    run(async {
+        let mut pair = pair();
+        let mut exchange = pair.exchange();
+        assert!(exchange.may_switch());
+        let decoder = BodyDecoder::new(BodyFraming::Length(5), 5).unwrap();
+        let limits = BodyLimits { pause: Duration::from_secs(20), rate: 0 };
+        exchange.receive(Unread::dropped(decoder, limits));
+        assert!(!exchange.may_switch() && !exchange.may_lend(Some(&own())));
+    });
+}
+
 /// The exchange reads further requests ahead, so that they do not hide the departure of the client.
 #[test]
 fn a_client_that_leaves_is_noticed_behind_its_next_request() {
@@ -426,48 +444,52 @@ fn a_client_that_leaves_is_noticed_behind_its_next_request() {
     });
 }
 
-/// The limit holds for small and fast chunks, too.
+/// The limit holds for small and fast chunks, too, and behind a response.
 #[test]
 fn a_large_body_leaves_turns_to_others() {
+    for intake in [Intake::Whole, Intake::Unused] {
+        run(leaves_turns_to_others(intake));
+    }
+}
+
+async fn leaves_turns_to_others(intake: Intake) {
     const CHUNK: &[u8] = b"1\r\na\r\n";
     /// The most bytes of one turn, and of one further read.
     const MOST: u64 = 256 * 1024 + 64 * 1024;
-    run(async {
-        let Pair { transport, peer, mut service, lifecycle, worker, mut client, .. } = pair();
-        service.limits.limits.max_body = u64::MAX;
-        client.set_nonblocking(true).unwrap();
-        client
-            .write_all(b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n")
-            .unwrap();
-        let chunks = CHUNK.repeat(10_000);
-        let mut at = 0;
-        while let Ok(n) = client.write(&chunks[at..]) {
-            at = (at + n) % chunks.len();
+    let Pair { transport, peer, mut service, lifecycle, stop: _stop, worker, mut client, .. } =
+        pair();
+    service.limits.limits.max_body = u64::MAX;
+    service.intake = intake;
+    client.set_nonblocking(true).unwrap();
+    client.write_all(b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n").unwrap();
+    let chunks = CHUNK.repeat(10_000);
+    let mut at = 0;
+    while let Ok(n) = client.write(&chunks[at..]) {
+        at = (at + n) % chunks.len();
+    }
+    let sent = tcp::written(client.as_fd()).unwrap();
+    assert!(sent > 2 * MOST, "the sockets hold {sent} bytes");
+    let read = || {
+        let unread = rustix::io::ioctl_fionread(&worker).unwrap();
+        tcp::acknowledged(client.as_fd()).unwrap() - unread
+    };
+    let local = peer.clone();
+    let origin = Origin { listener: 0, scheme: Scheme::Http, tls: None, peer, local };
+    let services = Current::new(service);
+    let mut connection =
+        Connection::new(transport, origin, BytesMut::new(), Rc::new(lifecycle), None);
+    let look = async {
+        let mut before = read();
+        while before < sent {
+            tokio::task::yield_now().await;
+            let now = read();
+            assert!(now - before <= MOST, "{} bytes in one go", now - before);
+            before = now;
         }
-        let sent = tcp::written(client.as_fd()).unwrap();
-        assert!(sent > 2 * MOST, "the sockets hold {sent} bytes");
-        let read = || {
-            let unread = rustix::io::ioctl_fionread(&worker).unwrap();
-            tcp::acknowledged(client.as_fd()).unwrap() - unread
-        };
-        let local = peer.clone();
-        let origin = Origin { listener: 0, scheme: Scheme::Http, tls: None, peer, local };
-        let services = Current::new(service);
-        let mut connection =
-            Connection::new(transport, origin, BytesMut::new(), Rc::new(lifecycle), None);
-        let look = async {
-            let mut before = read();
-            while before < sent {
-                tokio::task::yield_now().await;
-                let now = read();
-                assert!(now - before <= MOST, "{} bytes in one go", now - before);
-                before = now;
-            }
-        };
-        tokio::select! {
-            biased;
-            () = look => {}
-            _ = connection.serve(&*services) => panic!("the body has not ended"),
-        }
-    });
+    };
+    tokio::select! {
+        biased;
+        () = look => {}
+        _ = connection.serve(&*services) => panic!("the body has not ended"),
+    }
 }

@@ -130,7 +130,10 @@ async fn answer<S: Service, B: RequestBody, R: ResponseSender>(
                             is_unread = true;
                             answered
                         }
-                        () = pass_body(&open, slowest, &mut body, writer, most) => answered.await,
+                        () = pass_body(&open, slowest, &mut body, writer, most) => {
+                            is_unread = !body.is_end();
+                            answered.await
+                        }
                     },
                 }
             };
@@ -209,7 +212,7 @@ async fn turn<S: Service, R: ResponseSender>(
 }
 
 /// Builds the request, chooses its handler, and reads the body, unless the handler takes it while
-/// it arrives.
+/// it arrives, or does not use it.
 async fn receive<S: Service, B: RequestBody, R: ResponseSender>(
     open: &StreamGuard<S>,
     service: &S,
@@ -240,6 +243,9 @@ async fn receive<S: Service, B: RequestBody, R: ResponseSender>(
         // Sending fails if the client has gone, which reading the body shows, too.
         let _gone = sender.interim(interim);
     }
+    if !wanted {
+        return Ok((plan, request, Some(BodyStream::dropped())));
+    }
     if terms.streams(framing) {
         let len = match framing {
             BodyFraming::Length(len) => Some(len),
@@ -249,8 +255,7 @@ async fn receive<S: Service, B: RequestBody, R: ResponseSender>(
         request.body = Body::Stream(stream);
         return Ok((plan, request, Some(writer)));
     }
-    let store = if wanted { BodyStore::keep() } else { BodyStore::discard() };
-    match read_body(open, service, body, store, most, || request.shown()).await {
+    match read_body(open, service, body, BodyStore::keep(), most, || request.shown()).await {
         Ok(stored) => {
             // A client may end its stream a moment after the head of a request without a body.
             request.has_body = framing != BodyFraming::Chunked || !stored.is_empty();
@@ -262,7 +267,8 @@ async fn receive<S: Service, B: RequestBody, R: ResponseSender>(
     Ok((plan, request, None))
 }
 
-/// Passes the body on while it arrives. The client may send more as the application takes it.
+/// Passes the body on, or drops it, while it arrives. The client may send more as the application
+/// takes it.
 async fn pass_body<S: Service, B: RequestBody>(
     open: &StreamGuard<S>,
     slowest: BodyPace,

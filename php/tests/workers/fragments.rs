@@ -90,6 +90,9 @@ impl Pool {
 const MENU: &str =
     "sendoff_fragment('menu', 60, function () { hold(); echo run('menu'); }, ['posts']);";
 
+/// A small fragment in the place of fragments that cannot be kept.
+const SMALL_K: &str = "sendoff_fragment('k', 60, function () { echo run('k'); });";
+
 #[test]
 fn one_worker_makes_a_fragment_and_the_others_send_it() {
     let mut pool = Pool::new(3, &[]);
@@ -188,7 +191,7 @@ fn what_is_purged_while_it_is_made_is_not_kept() {
 
 /// Calls of `F`, which are calls of `sendoff_fragment()`, or of the function that makes the fragment.
 /// The pages are the same in both cases, and no fragment is kept.
-const FAILING: [&str; 7] = [
+const FAILING: [&str; 11] = [
     "F(function () { echo 'a', run('k'); ob_flush(); echo 'b'; });",
     "try { F(function () { echo 'a', run('k'); throw new Exception('b'); }); } catch (Exception $e) {
         echo $e->getMessage(), ob_get_level(); }",
@@ -198,7 +201,17 @@ const FAILING: [&str; 7] = [
     "register_shutdown_function(function () { echo 'end'; });
         F(function () { echo 'a', run('k'); trigger_error('b', E_USER_ERROR); });",
     "$fiber = new Fiber(function () { F(function () { echo run('k'); Fiber::suspend(); echo 'b'; }); });
-        $fiber->start(); $fiber->resume();",
+        $fiber->start(); echo 'of this user'; $fiber->resume(); echo 'end', ob_get_level();",
+    "$fiber = new Fiber(function () { F(function () { echo run('k'); Fiber::suspend(); echo 'b'; }); });
+        $fiber->start(); ob_start(); echo 'of this user'; $fiber->resume(); echo 'end'; ob_end_flush();",
+    "$fiber = new Fiber(function () { F(function () { echo run('k'); Fiber::suspend(); }); });
+        $fiber->start(); echo 'of this user'; unset($fiber); echo 'end', ob_get_level();",
+    "$others = new Fiber(function () { while (true) { echo 'of others'; Fiber::suspend(); } });
+        F(function () use ($others) { echo run('k'); $others->start(); echo 'b'; });",
+    "$make = fn($name) => new Fiber(function () use ($name) {
+            F(function () use ($name) { echo $name, run('k'); Fiber::suspend(); echo $name, 'end'; }); });
+        $menu = $make('menu'); $user = $make('user');
+        $menu->start(); $user->start(); $menu->resume(); $user->resume(); echo ob_get_level();",
 ];
 
 #[test]
@@ -206,16 +219,17 @@ fn a_fragment_that_fails_is_not_kept() {
     for setting in ["output_buffering=0", "output_buffering=4096"] {
         let mut pool = Pool::new(1, &[setting, "display_errors=0"]);
         for (n, code) in FAILING.iter().enumerate() {
-            let is_kept = n + 1 == FAILING.len();
             let kept =
                 format!("function F($make) {{ sendoff_fragment('k{n}', 60, $make); }} {code}");
             let plain = format!("function F($make) {{ $make(); }} {code}");
             let expected = pool.ask(0, &plain);
             fs::remove_file(pool.path("runs-k")).unwrap();
             assert_eq!(pool.ask(0, &kept), expected, "{setting}: {code}");
-            let again = pool.ask(0, &kept);
-            let other = if is_kept { expected } else { expected.replace("run 1", "run 2") };
-            assert_eq!(again, other, "{setting}: {code}");
+            let runs = expected.matches("<k run").count();
+            let other = (1..=runs).rev().fold(expected, |page, run| {
+                page.replace(&format!("run {run}>"), &format!("run {}>", run + runs))
+            });
+            assert_eq!(pool.ask(0, &kept), other, "{setting}: {code}");
             fs::remove_file(pool.path("runs-k")).unwrap();
         }
     }
@@ -290,6 +304,31 @@ fn what_does_not_fit_is_made_each_time() {
     assert!(small.ask(0, many) == [expected.as_str(), &expected].concat());
 }
 
+/// Waiting for a fragment that cannot be kept would only queue the pages.
+#[test]
+fn a_fragment_that_could_not_be_kept_is_not_waited_for() {
+    for make in [
+        "echo run('k'); ob_flush(); hold();",
+        "echo run('k'); hold(); echo str_repeat('x', 2 << 20);",
+        "echo run('k'); hold(); ob_start();",
+    ] {
+        let mut pool = Pool::new(2, &[]);
+        let code = format!("sendoff_fragment('k', 60, function () {{ {make} }}, ['t']);");
+        assert!(pool.ask(0, &code).starts_with("<k run 1>"));
+        pool.block();
+        pool.send(0, &code);
+        pool.wait_until_entered();
+        let begun = Instant::now();
+        assert!(pool.ask(1, &code).starts_with("<k run 3>"), "{make}");
+        assert!(begun.elapsed() < Duration::from_secs(4), "it has waited: {make}");
+        pool.let_go();
+        assert!(pool.rest(0).starts_with("<k run 2>"), "{make}");
+        assert_eq!(pool.ask(1, "var_export(sendoff_fragment_fetch('k'));"), "NULL");
+        // A fragment that can be kept is kept at once.
+        assert_eq!([0, 1].map(|worker| pool.ask(worker, SMALL_K)), ["<k run 4>"; 2]);
+    }
+}
+
 #[test]
 fn pools_do_not_share_fragments() {
     let (mut one, mut other) = (Pool::new(1, &[]), Pool::new(1, &[]));
@@ -321,6 +360,35 @@ fn worker_scripts_share_fragments_too() {
     let second = ask(1, "");
     assert_ne!(second, first);
     assert_eq!([ask(0, ""), ask(1, "")], [second.clone(), second]);
+}
+
+/// Its making belongs to the request in which it began.
+#[test]
+fn a_fiber_of_a_worker_script_may_go_on_in_a_later_request() {
+    let dir = TempDir::new();
+    let code = "$fiber = null;
+    while (sendoff_handle_request(function () use (&$fiber) {
+        switch ($_SERVER['QUERY_STRING']) {
+        case 'begin':
+            $fiber = new Fiber(function () {
+                sendoff_fragment('k', 60, function () { echo run('k'); Fiber::suspend(); echo 'end'; });
+            });
+            return $fiber->start();
+        case 'resume':
+            sendoff_fragment_purge(['t']);
+            $fiber->resume();
+        }
+        var_export(sendoff_fragment_store('stored', 60, 'a'));
+        sendoff_fragment('k', 60, fn() => print(run('k')));
+    }));";
+    fs::write(dir.path().join("worker.php"), format!("{PRELUDE}{code}")).unwrap();
+    let script = dir.file("worker.php");
+    let master = Master::start(&["--worker-script", &script, "--workers", "1"]);
+    let mut worker = master.worker();
+    let mut ask = |query| worker.link().ask(&Request::new(&script).query(query)).body();
+    assert_eq!(ask("begin"), "<k run 1>");
+    assert_eq!(ask("resume"), "endtrue<k run 2>");
+    assert_eq!(ask("use"), "true<k run 2>");
 }
 
 #[test]

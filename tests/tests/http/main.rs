@@ -17,4 +17,5 @@ mod life_of_a_request;
 mod proxies;
 mod streaming;
 mod unix_listener;
+mod unwanted_bodies;
 mod uploads;

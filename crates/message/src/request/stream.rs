@@ -109,6 +109,14 @@ impl BodyStream {
         (BodyWriter(Rc::clone(&shared)), Self { len, shared })
     }
 
+    /// The writer of a body that no upstream reads: its bytes are dropped.
+    #[must_use]
+    pub fn dropped() -> BodyWriter {
+        let (writer, body) = Self::new(None);
+        drop(body.reader());
+        writer
+    }
+
     /// The length in bytes, if the client has announced it.
     #[must_use]
     pub fn known_len(&self) -> Option<u64> {
@@ -353,9 +361,7 @@ mod tests {
         writer.push("ab".into());
         writer.fail(StatusCode::REQUEST_TIMEOUT);
         assert_eq!(reader.take(1), Arrived::Failed(StatusCode::REQUEST_TIMEOUT));
-        let (writer, body) = BodyStream::new(None);
-        drop(body.reader());
-        // The reader is gone: bytes are dropped.
+        let writer = BodyStream::dropped();
         (0..9).for_each(|_| writer.push(vec![0; ROOM].into()));
         assert!(writer.poll_room(cx).is_ready());
         let (writer, body) = BodyStream::new(None);
