@@ -429,6 +429,23 @@ impl<'a> CacheLookup<'a> {
         Some(FreshPage { page, outcome, body })
     }
 
+    /// True if the request would get a fresh page.
+    pub(crate) fn is_fresh(&self) -> bool {
+        let cache = &self.context.services.page_cache;
+        // Pages that other servers have purged are gone before this one is looked up.
+        let _now = cache.begun();
+        let now = SystemTime::now();
+        self.find().is_some_and(|page| page.validity(now) == Validity::Fresh)
+    }
+
+    /// Completes when no request makes the page, and a page that was made is kept.
+    pub(crate) async fn is_settled(&self) {
+        while let Flight::Wait(mut done) = self.fly() {
+            // Ends with the request that makes the page.
+            let _ = done.changed().await;
+        }
+    }
+
     /// The page for the request: the client's own before the page for all.
     fn find(&self) -> Option<Arc<Page>> {
         let (cache, fields) = (&self.context.services.page_cache, &self.context.request.headers);

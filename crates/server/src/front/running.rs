@@ -220,6 +220,12 @@ impl RunningFront {
                     // Fails if the other side no longer waits for the answer.
                     drop(spawn_blocking(move || reply.send(cache.purge(&purge))));
                 }
+                FrontOrder::Warm(reply) => {
+                    if let Some(first) = self.loops.first() {
+                        // Fails only if the loop has ended.
+                        let _ = first.orders.send(LoopOrder::Warm(reply));
+                    }
+                }
                 FrontOrder::Reload(reload, reply) => {
                     let running = Rc::clone(self);
                     spawn_local(async move {
