@@ -97,6 +97,17 @@
 #define SENDOFF_BLOB_BYTES (8u << 20)
 
 /**
+ * A fragment that is kept, or that the caller makes. It is for the thread that has asked for it.
+ */
+typedef struct sendoff_fragment sendoff_fragment;
+
+/**
+ * The fragments of a pool (docs/fragments.md): parts of pages that one process makes and all send.
+ * They are in memory that processes share, and stay until the process ends.
+ */
+typedef struct sendoff_fragments sendoff_fragments;
+
+/**
  * A worker serves requests, one at a time. It is created by sendoff_worker_new(),
  * sendoff_worker_on() or sendoff_channel_open(), and freed by sendoff_worker_free() or
  * sendoff_worker_close().
@@ -130,6 +141,20 @@ typedef struct sendoff_param {
      */
     size_t value_len;
 } sendoff_param;
+
+/**
+ * A string that need not end in NUL.
+ */
+typedef struct sendoff_text {
+    /**
+     * Its bytes.
+     */
+    const char *data;
+    /**
+     * Their number.
+     */
+    size_t len;
+} sendoff_text;
 
 #ifdef __cplusplus
 extern "C" {
@@ -430,6 +455,75 @@ int sendoff_blob_store(struct sendoff_worker *worker,
  * Drops a blob. Output that names it is sent nevertheless.
  */
 void sendoff_blob_drop(struct sendoff_worker *worker, uint32_t blob);
+
+/**
+ * Makes memory for fragments of `size` bytes in all, from 8 MiB to 4 GiB, which this process shares
+ * with the children that it forks. It takes memory only as it is used. Returns NULL (errno) if there
+ * is none.
+ */
+struct sendoff_fragments *sendoff_fragments_new(size_t size);
+
+/**
+ * The fragments of the pool that has started this process. Call it once: it takes descriptors that
+ * the process has inherited. Returns NULL if the pool keeps none.
+ */
+struct sendoff_fragments *sendoff_fragments_of_pool(void);
+
+/**
+ * Asks for the fragment with this key. If it is not kept, the caller makes it, with these tags, and
+ * others wait until sendoff_fragment_end(). If another process makes it, waits for at most
+ * `patience` milliseconds, or returns the old fragment. Returns NULL if the key has more than 4096
+ * bytes, or if there are more than 64 tags: such a fragment is made each time.
+ */
+struct sendoff_fragment *sendoff_fragment_ask(const struct sendoff_fragments *fragments,
+                                              const char *key,
+                                              size_t key_len,
+                                              const struct sendoff_text *tags,
+                                              size_t tag_count,
+                                              unsigned int patience);
+
+/**
+ * The bytes of a kept fragment, valid until sendoff_fragment_end(); `len` receives their number.
+ * Returns NULL if the caller makes it.
+ */
+const char *sendoff_fragment_bytes(const struct sendoff_fragment *fragment, size_t *len);
+
+/**
+ * Ends the use of a fragment, in the thread that has asked for it. If the caller has made it, keeps
+ * `len` bytes for `ttl` seconds; with `data` NULL nothing is kept. Returns 1 if it is kept; 0 if it
+ * is not, because it has more than 1 MiB or was purged since the caller has asked for it.
+ */
+int sendoff_fragment_end(struct sendoff_fragment *fragment,
+                         unsigned int ttl,
+                         const char *data,
+                         size_t len);
+
+/**
+ * The number of purges so far, for sendoff_fragment_store().
+ */
+uint64_t sendoff_fragments_purges(const struct sendoff_fragments *fragments);
+
+/**
+ * Keeps a fragment for `ttl` seconds. `purges` is the number of purges before the data was made.
+ * Returns 1, or 0 if it is not kept: it does not fit, or something was purged since.
+ */
+int sendoff_fragment_store(const struct sendoff_fragments *fragments,
+                           const char *key,
+                           size_t key_len,
+                           const struct sendoff_text *tags,
+                           size_t tag_count,
+                           unsigned int ttl,
+                           const char *data,
+                           size_t len,
+                           uint64_t purges);
+
+/**
+ * Purges the fragments with this tag, for all processes; with `tag` NULL all fragments. The key of a
+ * fragment is also its tag.
+ */
+void sendoff_fragments_purge(const struct sendoff_fragments *fragments,
+                             const char *tag,
+                             size_t len);
 
 /**
  * Makes the worker of this process and opens its links to the front that announced them, which may
