@@ -4,6 +4,7 @@ import os
 import traceback
 from contextlib import nullcontext
 
+from . import fragments
 from .files import FileWrapper, closes_at_once, plain_part
 from .forked import end_if_forked
 from .head import Head
@@ -186,8 +187,11 @@ class WsgiHandler:
         environ["wsgi.input"] = body.stream
         environ["wsgi.errors"] = errors
         response = Response(thread, environ["REQUEST_METHOD"])
+        fragments.begin_request()
         with Places() if thread.explains() else nullcontext() as response.places:
             failed = not self._run(environ, response, errors)
+        if response.places is not None and not response.gone:
+            tell_fragments(thread)
         errors.end()
         body.end()
         # Unless `fail()` was called, the response ends when the thread waits for the next request.
@@ -227,6 +231,13 @@ class WsgiHandler:
                 except BaseException as error:
                     report(errors, error)
         return whole
+
+
+def tell_fragments(thread):
+    """Tells the front how many fragments the response has."""
+    note = fragments.note()
+    if note is not None:
+        thread.explain(f"note\t\t{note}\t".encode())
 
 
 def report(errors, error):

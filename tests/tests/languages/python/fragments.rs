@@ -1,0 +1,147 @@
+//! Fragments of Python applications (docs/fragments.md).
+
+use std::fs;
+use std::sync::Barrier;
+use std::thread;
+
+use sendoff_tests::{Server, Site, processes, wait};
+
+use super::server::Python;
+
+const APPLICATION: &str = "fragments:application";
+
+fn start(options: &[&str]) -> (Python, Server) {
+    let site = Site::new();
+    site.write_at(site.outside("fragments.py"), include_str!("fragments.py"));
+    let python = Python::start_in(site, APPLICATION, options);
+    let server = python.front(&[]);
+    (python, server)
+}
+
+#[test]
+fn one_process_makes_a_fragment_and_all_send_it() {
+    let (_python, server) = start(&["--workers", "4"]);
+    assert_eq!(server.page("/one"), "run 1");
+    for _ in 0..20 {
+        assert_eq!(server.page("/one"), "run 1");
+    }
+    assert_eq!(server.page("/one?key=other"), "run 2");
+    assert_eq!(server.page("/fetch"), "run 1");
+    // Made each time: without a lifetime, and because it is too large, or its key is too long.
+    for target in ["/one?key=a&ttl=0", "/one?key=b&size=1048577"] {
+        assert_ne!(server.page(target), server.page(target), "{target}");
+    }
+    let long = format!("/one?key={}", "x".repeat(5000));
+    assert_ne!(server.page(&long), server.page(&long));
+}
+
+#[test]
+fn fragments_are_purged_by_tags_and_keys() {
+    let (_python, server) = start(&["--workers", "2"]);
+    let mut run = 1_usize;
+    for (purge, is_purged) in [
+        ("/purge?tag=post-2", false),
+        ("/purge?tag=post-1", true),
+        ("/delete?key=other", false),
+        ("/delete?key=k", true),
+        ("/purge", true),
+        ("/one?key=purging&purges", true),
+    ] {
+        assert_eq!(server.page("/one"), format!("run {run}"), "{purge}");
+        server.page(purge);
+        run += usize::from(is_purged) + usize::from(purge.contains("purging"));
+    }
+    assert_eq!(server.page("/one"), format!("run {run}"));
+    // It was purged while it was made.
+    assert_ne!(server.page("/one?key=purging"), "run 5");
+    assert_eq!([server.page("/store?purges"), server.page("/store")], ["0", "1"]);
+    assert_eq!(server.page("/one"), "stored");
+}
+
+#[test]
+fn others_wait_for_the_process_that_makes_a_fragment() {
+    let (python, server) = start(&["--workers", "4", "--threads", "2"]);
+    let fifo = python.site.fifo("pipe");
+    std::os::unix::fs::symlink(python.site.path("pipe"), python.site.outside("pipe")).unwrap();
+    let begin = Barrier::new(6);
+    let pages: Vec<_> = thread::scope(|scope| {
+        let all: Vec<_> = (0..5)
+            .map(|_| {
+                scope.spawn(|| {
+                    begin.wait();
+                    server.page("/one?wait")
+                })
+            })
+            .collect();
+        begin.wait();
+        fifo.release();
+        all.into_iter().map(|one| one.join().unwrap()).collect()
+    });
+    assert_eq!(pages, ["run 1"; 5]);
+}
+
+#[test]
+fn a_permit_dies_with_its_process_and_errors_keep_nothing() {
+    let (python, server) = start(&["--workers", "2"]);
+    for _ in 0..3 {
+        assert_eq!(server.get("/one?dies").status(), 502);
+    }
+    assert_eq!(server.get("/one?fails").status(), 500);
+    let page = wait::for_some("a process", || {
+        let page = server.get("/one");
+        (page.status() == 200).then(|| page.text())
+    });
+    assert_eq!(page, "run 1");
+    assert_eq!(server.page("/one"), "run 1");
+    drop(python);
+}
+
+#[test]
+fn an_old_fragment_is_sent_while_a_new_one_is_made() {
+    let (python, server) = start(&["--workers", "2"]);
+    assert_eq!(server.page("/one?ttl=1"), "run 1");
+    let fifo = python.site.fifo("pipe");
+    std::os::unix::fs::symlink(python.site.path("pipe"), python.site.outside("pipe")).unwrap();
+    wait::for_some("the end of its time", || (server.page("/fetch") == "none").then_some(()));
+    thread::scope(|scope| {
+        let maker = scope.spawn(|| server.page("/one?wait"));
+        let held = fifo.hold();
+        assert_eq!(server.page("/one"), "run 1");
+        drop(held);
+        assert_eq!(maker.join().unwrap(), "run 2");
+    });
+    assert_eq!(server.page("/one"), "run 2");
+}
+
+#[test]
+fn explain_counts_fragments() {
+    let (_python, server) = start(&["--workers", "1"]);
+    let note = |target: &str| {
+        let page = server.explain(target, &[]).unwrap();
+        page.lines().find(|line| line.starts_with("made of")).map(str::to_owned)
+    };
+    let made = note("/three").unwrap();
+    assert!(made.starts_with("made of 3 fragments, 0 kept, 3 made in "), "{made}");
+    assert_eq!(note("/three").unwrap(), "made of 3 fragments, 3 kept, 0 made in 0 ms");
+    assert_eq!(note("/hello"), None);
+}
+
+#[test]
+fn a_reload_begins_without_fragments() {
+    let (python, server) = start(&["--workers", "2"]);
+    assert_eq!(server.page("/one"), "run 1");
+    processes::signal(python.pid(), rustix::process::Signal::HUP);
+    python.await_log("reloaded");
+    wait::for_some("the new version", || (server.page("/one") == "run 2").then_some(()));
+    assert_eq!(fs::read(python.site.outside("runs")).unwrap().len(), 2);
+}
+
+#[test]
+fn without_memory_fragments_are_made_each_time() {
+    let (_python, server) = start(&["--workers", "1", "--fragments", "0"]);
+    assert_eq!([server.page("/one"), server.page("/one")], ["run 1", "run 2"]);
+    assert_eq!(
+        [server.page("/fetch"), server.page("/store"), server.page("/purge")],
+        ["none", "0", "purged"]
+    );
+}
