@@ -794,6 +794,11 @@ section! {
     /// threads. The server makes no more connections than all processes together take.
     requests_per_process: Number<1, 10000>, unless "found out",
         example "4", also "threads" "concurrency";
+    /// With `command`, memory for fragments of pages that its processes share, from 8M to 4G
+    /// (fragments.md). Purges of the site's pages by tags then concern its fragments, too. (For PHP:
+    /// `php_ini = { "sendoff.fragments" = "64M" }`.)
+    fragments: Size, unless "what its processes share among themselves",
+        example "\"32M\"";
     /// With `workers = "auto"`, the smallest number of workers, kept while no request comes.
     min_workers: Number<1, 1024>, unless "2 per core",
         example "4", also "pm.min_spare_servers" "min_spare_servers" "pm.start_servers";

@@ -158,7 +158,10 @@ impl RunningFront {
             let (ended, abandoned) = (Arc::clone(&pool), Arc::clone(&pool));
             let out_of_memory = || ended.note_out_of_memory();
             let result = match &program {
-                Some(NewProgram { program, .. }) => program.receive(socket, out_of_memory).await,
+                Some(NewProgram { program, .. }) => {
+                    let purges = |counters| pool.set_purge_counters(Some(counters));
+                    program.receive(socket, out_of_memory, purges).await
+                }
                 None => {
                     let failing = Arc::clone(&pool);
                     let answers = |questions| {

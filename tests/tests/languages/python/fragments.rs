@@ -4,9 +4,9 @@ use std::fs;
 use std::sync::Barrier;
 use std::thread;
 
-use sendoff_tests::{Server, Site, processes, wait};
+use sendoff_tests::{Request, Server, Site, processes, wait};
 
-use super::server::Python;
+use super::server::{Python, programs};
 
 const APPLICATION: &str = "fragments:application";
 
@@ -144,4 +144,43 @@ fn without_memory_fragments_are_made_each_time() {
         [server.page("/fetch"), server.page("/store"), server.page("/purge")],
         ["none", "0", "purged"]
     );
+}
+
+/// The processes of a pool share fragments, which the purges of the site's pages concern.
+#[test]
+fn purges_of_the_site_reach_the_processes_of_its_pool() {
+    let site = Site::new();
+    site.write_at(site.outside("fragments.py"), include_str!("fragments.py"));
+    let program = programs().join("sendoff-python");
+    let text = format!(
+        "listen = '127.0.0.1:0'\nthreads = 1\npage_cache_folder = 'pages'\n[[pool]]\nname = 'shop'\n\
+         command = ['{}', '{APPLICATION}', '--workers', '2']\nworkers = 2\nfragments = '8M'\n\
+         chdir = '.'\n[[site]]\nroot = 'root'\npage_cache = 'http'\npurge_from = ['127.0.0.1']\n\
+         fastcgi = {{ '/' = 'pool:shop' }}\n",
+        program.display()
+    );
+    let config = site.write_at(site.outside("sendoff.toml"), text);
+    let server = Server::try_run(&config, site.root(), 0);
+    let server = server.unwrap_or_else(|failed| panic!("{}", failed.stderr));
+    wait::for_some("the program", || (server.get("/hello").status() == 200).then_some(()));
+    let one = |run: &str| {
+        for _ in 0..8 {
+            assert_eq!(server.page("/one"), run);
+        }
+    };
+    one("run 1");
+    let purge = |tag: &str| {
+        let request = Request::new("PURGE", "/").header("xkey-purge", tag);
+        assert_eq!(server.ask(&request).status(), 200);
+    };
+    purge("post-2");
+    one("run 1");
+    purge("post-1");
+    one("run 2");
+    server.command(&["purge", "--all"]).unwrap();
+    one("run 3");
+    server.command(&["reload"]).unwrap();
+    one("run 3");
+    purge("post-1");
+    one("run 4");
 }
