@@ -483,6 +483,14 @@ struct sendoff_fragment *sendoff_fragment_ask(const struct sendoff_fragments *fr
                                               unsigned int patience);
 
 /**
+ * The fragment with this key if it is kept and its time is not over, else NULL. The caller ends its
+ * use by sendoff_fragment_end().
+ */
+struct sendoff_fragment *sendoff_fragment_fetch(const struct sendoff_fragments *fragments,
+                                                const char *key,
+                                                size_t key_len);
+
+/**
  * The bytes of a kept fragment, valid until sendoff_fragment_end(); `len` receives their number.
  * Returns NULL if the caller makes it.
  */

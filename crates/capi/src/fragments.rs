@@ -109,6 +109,23 @@ pub unsafe extern "C" fn sendoff_fragment_ask(
     }
 }
 
+/// The fragment with this key if it is kept and its time is not over, else NULL. The caller ends its
+/// use by sendoff_fragment_end().
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sendoff_fragment_fetch(
+    fragments: *const Fragments,
+    key: *const c_char,
+    key_len: usize,
+) -> *mut Fragment {
+    // SAFETY: per this function's contract.
+    let (fragments, key) = unsafe { (fragments.as_ref(), bytes(key.cast(), key_len)) };
+    let fetch = || fragments.and_then(|fragments| fragments.inner.fetch(key));
+    match catch_unwind(AssertUnwindSafe(fetch)).ok().flatten() {
+        Some(bytes) => Box::into_raw(Box::new(Fragment { asked: Asked::Kept(bytes) })),
+        None => ptr::null_mut(),
+    }
+}
+
 /// The bytes of a kept fragment, valid until sendoff_fragment_end(); `len` receives their number.
 /// Returns NULL if the caller makes it.
 #[unsafe(no_mangle)]

@@ -58,13 +58,10 @@ def fragment(key, ttl, make, tags=()):
 
 def fetch(key):
     """The kept fragment; None if there is none."""
-    asked = _sendoff.fragment_ask(_bytes(key), (), 0)
-    if isinstance(asked, bytes):
+    kept = _sendoff.fragment_fetch(_bytes(key))
+    if kept is not None:
         _counts.kept += 1
-        return asked
-    if asked is not None:
-        _sendoff.fragment_end(asked, 0, None)
-    return None
+    return kept
 
 
 def purges():

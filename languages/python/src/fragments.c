@@ -91,6 +91,27 @@ PyObject *fragment_ask(PyObject *module, PyObject *args)
 	return result;
 }
 
+/* fragment_fetch(key): the bytes of a kept fragment; None: there is none. */
+PyObject *fragment_fetch(PyObject *module, PyObject *args)
+{
+	const char *key;
+	Py_ssize_t len;
+	size_t size;
+
+	(void)module;
+	if (!PyArg_ParseTuple(args, "y#", &key, &len)) {
+		return NULL;
+	}
+	sendoff_fragment *kept = sendoff_fragment_fetch(fragments, key, (size_t)len);
+	if (!kept) {
+		Py_RETURN_NONE;
+	}
+	const char *bytes = sendoff_fragment_bytes(kept, &size);
+	PyObject *result = PyBytes_FromStringAndSize(bytes, (Py_ssize_t)size);
+	sendoff_fragment_end(kept, 0, NULL, 0);
+	return result;
+}
+
 /* fragment_end(capsule, ttl, data): keeps what the caller has made; nothing if it is None. */
 PyObject *fragment_end(PyObject *module, PyObject *args)
 {

@@ -123,6 +123,8 @@ static PyMethodDef functions[] = {
 	{"fragment_ask", fragment_ask, METH_VARARGS,
 	 "fragment_ask(key, tags, milliseconds) -> bytes; a capsule: the caller makes it; None: it is "
 	 "not kept"},
+	{"fragment_fetch", fragment_fetch, METH_VARARGS,
+	 "fragment_fetch(key) -> the bytes of a kept fragment, or None"},
 	{"fragment_end", fragment_end, METH_VARARGS,
 	 "fragment_end(capsule, ttl, data): keeps what the caller has made, unless it is None"},
 	{"fragment_store", fragment_store, METH_VARARGS,

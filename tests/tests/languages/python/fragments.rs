@@ -184,3 +184,19 @@ fn purges_of_the_site_reach_the_processes_of_its_pool() {
     purge("post-1");
     one("run 4");
 }
+
+#[test]
+fn fragments_of_django_s_templates_are_kept() {
+    let site = Site::new();
+    site.write_at(site.outside("django_fragments.py"), include_str!("django_fragments.py"));
+    let python = Python::start_in(site, "django_fragments:application", &["--workers", "3"]);
+    let server = python.front(&[]);
+    for _ in 0..10 {
+        assert_eq!(server.page("/page"), "<b>1</b> en");
+    }
+    assert_eq!(server.page("/page?lang=de"), "<b>2</b> de");
+    let steps = "[None, True, False, {'x': 1}, True, False, 7, 7, None, True, False, 5, None, 2]";
+    assert_eq!(server.page("/value"), steps);
+    assert_eq!(server.page("/clear"), "cleared");
+    assert_eq!(server.page("/page"), "<b>3</b> en");
+}
