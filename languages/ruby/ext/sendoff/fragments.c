@@ -45,8 +45,8 @@ static void *ask_without_gvl(void *pointer)
 {
 	question *all = pointer;
 
-	all->asked = sendoff_fragment_ask(fragments, all->key, all->len, all->tags, all->count,
-									  all->patience);
+	all->asked =
+		sendoff_fragment_ask(fragments, all->key, all->len, all->tags, all->count, all->patience);
 	return NULL;
 }
 

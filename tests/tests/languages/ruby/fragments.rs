@@ -72,7 +72,7 @@ fn explain_counts_fragments_and_a_store_of_rails_keeps_values() {
         let page = server.explain(target, &[]).unwrap();
         page.lines().find(|line| line.starts_with("made of")).map(str::to_owned)
     };
-    assert_eq!(note("/three").unwrap(), "made of 3 fragments, 0 kept, 3 made in 0 ms");
+    assert!(note("/three").unwrap().starts_with("made of 3 fragments, 0 kept, 3 made in "));
     assert_eq!(note("/three").unwrap(), "made of 3 fragments, 3 kept, 0 made in 0 ms");
     assert_eq!(note("/hello"), None);
     let steps = "[nil, true, {:x=>1}, true, 7, 7, 8, false, nil, true, false, nil]";
