@@ -123,7 +123,7 @@ impl Document {
                 Event::Text(text) => extend(&mut address, text.decode().ok().as_deref()),
                 Event::CData(text) => extend(&mut address, text.decode().ok().as_deref()),
                 Event::GeneralRef(reference) => {
-                    extend(&mut address, resolved(&reference).as_deref())
+                    extend(&mut address, resolved(&reference).as_deref());
                 }
                 Event::Eof if depth > 0 => {
                     document.cut = Some("it ends in the middle".to_owned());

@@ -74,6 +74,8 @@ pub enum Fetched {
     Body(Bytes),
     /// The value of `Location` in a redirect.
     Redirect(String),
+    /// Clients need the workers at present; nothing was requested.
+    Busy,
 }
 
 impl Services {
@@ -161,6 +163,9 @@ impl Services {
         let Some(planned) = self.plan_own(request).await? else {
             return Err("it is only answered over https".to_owned());
         };
+        if planned.origin().is_some_and(|origin| !self.has_spare(planned.site.number, origin)) {
+            return Ok(Fetched::Busy);
+        }
         let context = planned.context(self, request, Nesting::default());
         let mut answer = ResponseBuffer::with_limit(&request.method, most);
         let answered = answer_plainly(&context, &planned, &mut answer).await;

@@ -15,7 +15,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use sendoff_config::{Config, Host, Site};
 use sendoff_handlers::services::Services;
 use sendoff_handlers::{Fetched, OwnConnection, Warmed};
-use sendoff_message::request::{Scheme, host_name};
+use sendoff_message::request::{Request, Scheme, host_name};
 use sendoff_report::status::{WarmedPages, WarmingStatus};
 use sendoff_sitemap::document::MOST_BYTES;
 use sendoff_sitemap::{Document, Location, Step, Walk};
@@ -39,7 +39,7 @@ const LONGEST_REST: Duration = Duration::from_secs(2);
 const SHORTEST_PAUSE: Duration = Duration::from_secs(1);
 
 /// Pause before the workers are looked at again while clients need them.
-const WHILE_BUSY: Duration = Duration::from_millis(20);
+const WHILE_BUSY: Duration = Duration::from_millis(100);
 
 /// Errors in a row after which a walk ends: the application does not work.
 const MOST_ERRORS: u32 = 10;
@@ -293,14 +293,14 @@ impl Walker {
         connection.is_some_and(|to| services.is_own(&self.site, named, &to, &at.authority))
     }
 
-    /// Requests a sitemap.
+    /// Requests a sitemap, as soon as clients do not need the workers.
     async fn sitemap(
         &self,
         at: &Location,
         named: &str,
     ) -> Result<Result<Document, String>, WalkEnd> {
-        let mut at = at.clone();
-        for _ in 0..=MOST_REDIRECTS {
+        let (mut at, mut redirects) = (at.clone(), 0);
+        while redirects <= MOST_REDIRECTS {
             let running = self.running.upgrade().ok_or(WalkEnd::Front)?;
             let services = running.services.get();
             if !self.is_own(&running, &services, named, &at) {
@@ -320,67 +320,72 @@ impl Walker {
                     return Ok(read.unwrap_or_else(|error| Err(error.to_string())));
                 }
                 Ok(Fetched::Redirect(to)) => match at.join(&to) {
-                    Some(to) => at = to,
+                    Some(to) => (at, redirects) = (to, redirects + 1),
                     None => return Ok(Err(format!("it is redirected to {to:?}"))),
                 },
+                Ok(Fetched::Busy) => sleep(WHILE_BUSY).await,
                 Err(why) => return Ok(Err(why)),
             }
         }
         Ok(Err(format!("it is redirected more than {MOST_REDIRECTS} times")))
     }
 
-    /// Has a page made, as soon as clients do not need the workers.
+    /// Has a page made, as soon as clients do not need the workers, and rests.
     async fn page(&self, at: &Location) -> Result<(), WalkEnd> {
-        let begun = loop {
-            let running = self.running.upgrade().ok_or(WalkEnd::Front)?;
-            let services = running.services.get();
-            let limit = services.config.front.page_cache.size;
-            if !services.page_cache.has_room(limit) {
-                return Err(WalkEnd::Early("the page cache is full (page_cache_size)".to_owned()));
-            }
-            let request = self.request(&running, &services, at);
-            drop(running);
-            let mut request = match request {
-                Ok(request) => request,
-                Err(why) => return self.fail(at, &why),
-            };
+        let (warmed, begun) = loop {
             let begun = Instant::now();
-            let warmed = timeout(LONGEST_ANSWER, services.warm(&mut request)).await;
-            drop(services);
-            match warmed.unwrap_or_else(|_| Warmed::Failed(too_slow())) {
-                Warmed::Busy => {
-                    sleep(WHILE_BUSY).await;
-                    continue;
-                }
-                Warmed::Fresh => {
-                    self.count(|pages| pages.fresh += 1);
-                    self.errors_in_row.set(0);
-                    yield_now().await;
-                    return Ok(());
-                }
-                Warmed::NotKept { is_asked } => {
-                    self.count(|pages| pages.not_kept += 1);
-                    self.errors_in_row.set(0);
-                    if !is_asked {
-                        yield_now().await;
-                        return Ok(());
-                    }
-                    self.in_vain.set(self.in_vain.get() + 1);
-                }
-                Warmed::Made => {
-                    self.count(|pages| pages.made += 1);
-                    self.errors_in_row.set(0);
-                    self.in_vain.set(0);
-                }
-                Warmed::Failed(why) => self.fail(at, &why)?,
+            match self.warm(at).await? {
+                Warmed::Busy => sleep(WHILE_BUSY).await,
+                warmed => break (warmed, begun),
             }
-            if self.in_vain.get() >= MOST_IN_VAIN {
-                let why = format!("the last {MOST_IN_VAIN} pages were made and may not be kept");
-                return Err(WalkEnd::Early(why));
-            }
-            break begun;
         };
-        sleep(begun.elapsed().min(LONGEST_REST)).await;
+        if matches!(warmed, Warmed::Fresh | Warmed::NotKept { is_asked: false }) {
+            self.note(at, warmed)?;
+            yield_now().await;
+        } else {
+            self.note(at, warmed)?;
+            sleep(begun.elapsed().min(LONGEST_REST)).await;
+        }
+        Ok(())
+    }
+
+    /// Has a page made, unless clients need the workers.
+    async fn warm(&self, at: &Location) -> Result<Warmed, WalkEnd> {
+        let running = self.running.upgrade().ok_or(WalkEnd::Front)?;
+        let services = running.services.get();
+        if !services.page_cache.has_room(services.config.front.page_cache.size) {
+            return Err(WalkEnd::Early("the page cache is full (page_cache_size)".to_owned()));
+        }
+        let request = self.request(&running, &services, at);
+        drop(running);
+        let mut request = match request {
+            Ok(request) => request,
+            Err(why) => return Ok(Warmed::Failed(why)),
+        };
+        let warmed = timeout(LONGEST_ANSWER, services.warm(&mut request)).await;
+        Ok(warmed.unwrap_or_else(|_| Warmed::Failed(too_slow())))
+    }
+
+    /// Counts a page.
+    fn note(&self, at: &Location, warmed: Warmed) -> Result<(), WalkEnd> {
+        match warmed {
+            Warmed::Busy => return Ok(()),
+            Warmed::Fresh => self.count(|pages| pages.fresh += 1),
+            Warmed::Made => {
+                self.count(|pages| pages.made += 1);
+                self.in_vain.set(0);
+            }
+            Warmed::NotKept { is_asked } => {
+                self.count(|pages| pages.not_kept += 1);
+                self.in_vain.set(self.in_vain.get() + u32::from(is_asked));
+            }
+            Warmed::Failed(why) => return self.fail(at, &why),
+        }
+        self.errors_in_row.set(0);
+        if self.in_vain.get() >= MOST_IN_VAIN {
+            let why = format!("the last {MOST_IN_VAIN} pages were made and may not be kept");
+            return Err(WalkEnd::Early(why));
+        }
         Ok(())
     }
 
@@ -389,7 +394,7 @@ impl Walker {
         running: &RunningLoop,
         services: &Services,
         at: &Location,
-    ) -> Result<sendoff_message::request::Request, String> {
+    ) -> Result<Request, String> {
         let site = services.config.sites.iter().find(|site| site.name == self.site);
         let connection = site.and_then(|site| connection(running, site, at));
         let connection = connection.ok_or("the site has no address for clients of this URL")?;
