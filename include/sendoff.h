@@ -156,6 +156,24 @@ typedef struct sendoff_text {
     size_t len;
 } sendoff_text;
 
+/**
+ * A part of a body.
+ */
+typedef struct sendoff_part {
+    /**
+     * Its bytes.
+     */
+    const char *data;
+    /**
+     * Their number.
+     */
+    size_t len;
+    /**
+     * 0, or the place of the fragment with these bytes, from sendoff_fragment_bytes().
+     */
+    uint64_t place;
+} sendoff_part;
+
 #ifdef __cplusplus
 extern "C" {
 #endif // __cplusplus
@@ -491,10 +509,13 @@ struct sendoff_fragment *sendoff_fragment_fetch(const struct sendoff_fragments *
                                                 size_t key_len);
 
 /**
- * The bytes of a kept fragment, valid until sendoff_fragment_end(); `len` receives their number.
- * Returns NULL if the caller makes it.
+ * The bytes of a kept fragment, valid until sendoff_fragment_end(); `len` receives their number, and
+ * `place` (may be NULL) the place of the fragment for sendoff_send_parts(). Returns NULL if the
+ * caller makes it.
  */
-const char *sendoff_fragment_bytes(const struct sendoff_fragment *fragment, size_t *len);
+const char *sendoff_fragment_bytes(const struct sendoff_fragment *fragment,
+                                   size_t *len,
+                                   uint64_t *place);
 
 /**
  * Ends the use of a fragment, in the thread that has asked for it. If the caller has made it, keeps
@@ -605,6 +626,19 @@ int sendoff_send_file(struct sendoff_worker *worker,
                       int fd,
                       uint64_t offset,
                       uint64_t len);
+
+/**
+ * Sends a response on the connection of `worker`, with the header block `head` and a body of `count`
+ * parts. Fragments of at least 16 KiB that are sent again are stored in memory files, which the
+ * front sends, if all other bytes together have at most 16 KiB. The caller ends the response
+ * afterwards. Returns 1 if the front has them, 0 if the bytes were sent, -1 if the client has gone.
+ */
+int sendoff_send_parts(struct sendoff_worker *worker,
+                       const struct sendoff_sender *sender,
+                       const char *head,
+                       size_t head_len,
+                       const struct sendoff_part *parts,
+                       size_t count);
 
 /**
  * 1 if the client asks for another protocol, such as WebSocket, and the application may answer on

@@ -121,22 +121,28 @@ pub unsafe extern "C" fn sendoff_fragment_fetch(
     let (fragments, key) = unsafe { (fragments.as_ref(), bytes(key.cast(), key_len)) };
     let fetch = || fragments.and_then(|fragments| fragments.inner.fetch(key));
     match catch_unwind(AssertUnwindSafe(fetch)).ok().flatten() {
-        Some(bytes) => Box::into_raw(Box::new(Fragment { asked: Asked::Kept(bytes) })),
+        Some(bytes) => Box::into_raw(Box::new(Fragment { asked: Asked::Kept { bytes, place: 0 } })),
         None => ptr::null_mut(),
     }
 }
 
-/// The bytes of a kept fragment, valid until sendoff_fragment_end(); `len` receives their number.
-/// Returns NULL if the caller makes it.
+/// The bytes of a kept fragment, valid until sendoff_fragment_end(); `len` receives their number, and
+/// `place` (may be NULL) the place of the fragment for sendoff_send_parts(). Returns NULL if the
+/// caller makes it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sendoff_fragment_bytes(
     fragment: *const Fragment,
     len: *mut usize,
+    place: *mut u64,
 ) -> *const c_char {
     // SAFETY: per this function's contract.
     match (unsafe { fragment.as_ref() }, unsafe { len.as_mut() }) {
-        (Some(Fragment { asked: Asked::Kept(bytes) }), Some(len)) => {
+        (Some(Fragment { asked: Asked::Kept { bytes, place: at } }), Some(len)) => {
             *len = bytes.len();
+            // SAFETY: per this function's contract.
+            if let Some(place) = unsafe { place.as_mut() } {
+                *place = *at;
+            }
             bytes.as_ptr().cast()
         }
         _ => ptr::null(),
@@ -163,7 +169,7 @@ pub unsafe extern "C" fn sendoff_fragment_end(
         !data.is_null() && making.keep(seconds(ttl), unsafe { bytes(data.cast(), len) })
     };
     let is_kept = catch_unwind(AssertUnwindSafe(|| match asked {
-        Asked::Kept(_) => true,
+        Asked::Kept { .. } => true,
         Asked::Make(making) => keep(&making),
     }));
     c_int::from(is_kept.unwrap_or(false))

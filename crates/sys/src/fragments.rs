@@ -129,7 +129,12 @@ pub struct Fragments {
 #[derive(Debug)]
 pub enum Asked<'f> {
     /// The fragment is kept.
-    Kept(Vec<u8>),
+    Kept {
+        /// Its bytes.
+        bytes: Vec<u8>,
+        /// Its place, which no other fragment of this memory ever has.
+        place: u64,
+    },
     /// The caller makes it.
     Make(Making<'f>),
 }
@@ -147,6 +152,7 @@ pub struct Making<'f> {
 #[derive(Debug)]
 struct Found {
     bytes: Vec<u8>,
+    place: u64,
     is_fresh: bool,
 }
 
@@ -219,9 +225,9 @@ impl Fragments {
         let mut seat = None;
         loop {
             let found = self.find(key);
-            if let Some(Found { bytes, is_fresh: true }) = found {
+            if let Some(Found { bytes, place, is_fresh: true }) = found {
                 seat.inspect(|seat| self.release(*seat));
-                return Some(Asked::Kept(bytes));
+                return Some(Asked::Kept { bytes, place });
             }
             if seat.is_some() {
                 break;
@@ -230,8 +236,8 @@ impl Fragments {
                 // It may have been made since it was looked up.
                 Permit::Taken(taken) => seat = Some(taken),
                 Permit::Busy(other) => {
-                    if let Some(Found { bytes, .. }) = found {
-                        return Some(Asked::Kept(bytes));
+                    if let Some(Found { bytes, place, .. }) = found {
+                        return Some(Asked::Kept { bytes, place });
                     }
                     if !self.wait(other, key, deadline) {
                         break;
@@ -368,7 +374,7 @@ impl Fragments {
         }
         let key_len = usize::try_from(record.key_len).ok()?;
         let bytes = table.bytes(start + size_of::<Record>() + key_len, record.len)?;
-        Some(Found { bytes, is_fresh: record.fresh_until > now })
+        Some(Found { bytes, place: at, is_fresh: record.fresh_until > now })
     }
 
     fn keep(&self, key: &[u8], labels: &Labels, life: Duration, bytes: &[u8]) -> bool {
@@ -653,7 +659,7 @@ mod tests {
         assert_eq!(other.fetch(b"menu").as_deref(), Some(&b"one"[..]));
         assert_eq!(other.fetch(b"foot").as_deref(), Some(&b""[..]));
         assert_eq!(other.fetch(b"men"), None);
-        assert!(matches!(other.ask(b"menu", &[], PATIENCE), Some(Asked::Kept(_))));
+        assert!(matches!(other.ask(b"menu", &[], PATIENCE), Some(Asked::Kept { .. })));
         assert!(other.ask(&[0; LONGEST_KEY + 1], &[], PATIENCE).is_none());
         assert!(!make(&all, b"large", &[]).keep(LIFE, &vec![0; LARGEST + 1]));
         assert!(!make(&all, b"none", &[]).keep(Duration::ZERO, b"x"));
@@ -692,7 +698,7 @@ mod tests {
             let waits = scope.spawn(|| all.ask(b"k", &[], PATIENCE));
             assert!(making.keep(LIFE, b"one"));
             drop(making);
-            assert!(matches!(waits.join().unwrap(), Some(Asked::Kept(_))));
+            assert!(matches!(waits.join().unwrap(), Some(Asked::Kept { .. })));
         });
         assert!(make(&all, b"old", &[]).keep(Duration::from_secs(1), b"old"));
         while all.fetch(b"old").is_some() {
@@ -701,7 +707,7 @@ mod tests {
         let again = make(&all, b"old", &[]);
         thread::scope(|scope| {
             let old = scope.spawn(|| all.ask(b"old", &[], PATIENCE)).join().unwrap();
-            assert!(matches!(old, Some(Asked::Kept(bytes)) if bytes == b"old"));
+            assert!(matches!(old, Some(Asked::Kept { bytes, .. }) if bytes == b"old"));
         });
         drop(again);
     }

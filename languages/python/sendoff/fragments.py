@@ -16,6 +16,10 @@ PATIENCE = 5.0
 LONGEST = 10 * 365 * 86400
 
 
+class Fragment(bytes):
+    """The bytes of a kept fragment. ``place`` is its place in the memory of fragments, which no other one ever has."""
+
+
 class _Counts(threading.local):
     """The fragments of a thread's current request."""
 
@@ -37,9 +41,11 @@ def fragment(key, ttl, make, tags=()):
     name = _bytes(key)
     ttl = min(int(ttl), LONGEST)
     asked = _sendoff.fragment_ask(name, _tags(tags), _patience()) if ttl > 0 else None
-    if isinstance(asked, bytes):
+    if isinstance(asked, tuple):
         _counts.kept += 1
-        return asked
+        kept = Fragment(asked[0])
+        kept.place = asked[1]
+        return kept
     begun = time.monotonic()
     made = None
     try:

@@ -127,10 +127,27 @@ class Response:
             for data in blocks:
                 if not isinstance(data, bytes):
                     raise TypeError(f"a body consists of bytes, not {type(data).__name__}")
+            if any(type(data) is fragments.Fragment for data in blocks) and self.send_fragments(blocks):
+                return
             self._send_head(sum(map(len, blocks)) if self.wants_body else None)
         for data in blocks:
             if data:
                 self.put(data)
+
+    def send_fragments(self, blocks):
+        """Sends a body with kept fragments in it, which need not be copied; returns False if it must be copied."""
+        length = sum(map(len, blocks))
+        if not self.wants_body or not self.head.may_have_body() or self.head.announced() not in (None, length):
+            return False
+        parts = tuple((data, getattr(data, "place", 0)) for data in blocks)
+        self.sent = True
+        self.explain()
+        try:
+            self.thread.send_parts(self.head.block(length), parts)
+        except BrokenPipeError:
+            self.gone = True
+            raise
+        return True
 
     def send_file(self, body):
         """Makes a part of a plain file the body; returns False if the result is not such a part."""

@@ -52,14 +52,15 @@ static sendoff_text *texts_of(PyObject *tags, size_t *count)
 	return texts;
 }
 
-/* fragment_ask(key, tags, milliseconds): the bytes of a kept fragment; a capsule: the caller makes
- * it; None: it is not kept. */
+/* fragment_ask(key, tags, milliseconds): the bytes of a kept fragment, and its place; a capsule:
+ * the caller makes it; None: it is not kept. */
 PyObject *fragment_ask(PyObject *module, PyObject *args)
 {
 	PyObject *tags, *result;
 	sendoff_fragment *asked;
 	unsigned int patience;
 	size_t count, size;
+	uint64_t place;
 	Py_ssize_t len;
 	const char *key;
 
@@ -79,14 +80,14 @@ PyObject *fragment_ask(PyObject *module, PyObject *args)
 	if (!asked) {
 		Py_RETURN_NONE;
 	}
-	const char *kept = sendoff_fragment_bytes(asked, &size);
+	const char *kept = sendoff_fragment_bytes(asked, &size, &place);
 	if (!kept) {
 		if ((result = PyCapsule_New(asked, MAKING, forget)) == NULL) {
 			sendoff_fragment_end(asked, 0, NULL, 0);
 		}
 		return result;
 	}
-	result = PyBytes_FromStringAndSize(kept, (Py_ssize_t)size);
+	result = Py_BuildValue("y#K", kept, (Py_ssize_t)size, (unsigned long long)place);
 	sendoff_fragment_end(asked, 0, NULL, 0);
 	return result;
 }
@@ -106,7 +107,7 @@ PyObject *fragment_fetch(PyObject *module, PyObject *args)
 	if (!kept) {
 		Py_RETURN_NONE;
 	}
-	const char *bytes = sendoff_fragment_bytes(kept, &size);
+	const char *bytes = sendoff_fragment_bytes(kept, &size, NULL);
 	PyObject *result = PyBytes_FromStringAndSize(bytes, (Py_ssize_t)size);
 	sendoff_fragment_end(kept, 0, NULL, 0);
 	return result;

@@ -121,8 +121,8 @@ static PyMethodDef functions[] = {
 	{"share_fragments", share_fragments, METH_VARARGS,
 	 "share_fragments(size): keeps fragments in this process and those that it forks"},
 	{"fragment_ask", fragment_ask, METH_VARARGS,
-	 "fragment_ask(key, tags, milliseconds) -> bytes; a capsule: the caller makes it; None: it is "
-	 "not kept"},
+	 "fragment_ask(key, tags, milliseconds) -> bytes and place; a capsule: the caller makes it; "
+	 "None: it is not kept"},
 	{"fragment_fetch", fragment_fetch, METH_VARARGS,
 	 "fragment_fetch(key) -> the bytes of a kept fragment, or None"},
 	{"fragment_end", fragment_end, METH_VARARGS,

@@ -68,7 +68,7 @@ static sendoff_text *texts_of(VALUE tags, VALUE *hold)
 static VALUE string_of(sendoff_fragment *kept)
 {
 	size_t len;
-	const char *bytes = sendoff_fragment_bytes(kept, &len);
+	const char *bytes = sendoff_fragment_bytes(kept, &len, NULL);
 	VALUE string = rb_str_new(bytes, (long)len);
 
 	sendoff_fragment_end(kept, 0, NULL, 0);
@@ -96,7 +96,7 @@ static VALUE native_ask(VALUE self, VALUE key, VALUE tags, VALUE patience)
 	if (!all.asked) {
 		return Qnil;
 	}
-	if (sendoff_fragment_bytes(all.asked, &len)) {
+	if (sendoff_fragment_bytes(all.asked, &len, NULL)) {
 		return string_of(all.asked);
 	}
 	DATA_PTR(making) = all.asked;

@@ -38,6 +38,8 @@ def application(environ, start_response):
         body = [fragment(asked.get("key", "k"), ttl, slow, ["post-1", "all"])]
     elif path == "/three":
         body = [fragment(f"k{n}", ttl, make) for n in range(3)]
+    elif path == "/large":
+        body = [b"<p>", *(fragment(f"l{n}", ttl, lambda: b"%d" % n * 100000) for n in range(3)), b"</p>"]
     elif path == "/purge":
         fragments.purge([asked["tag"]] if "tag" in asked else None)
         body = [b"purged"]

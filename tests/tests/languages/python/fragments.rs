@@ -126,6 +126,27 @@ fn explain_counts_fragments() {
     assert_eq!(note("/hello"), None);
 }
 
+/// From the second time on that a process sends a kept fragment, it names a memory file.
+#[test]
+fn large_fragments_are_handed_over() {
+    let (_python, server) = start(&["--workers", "1"]);
+    let body: String = (0..3).map(|n| n.to_string().repeat(100_000)).collect();
+    let body = format!("<p>{body}</p>");
+    for _ in 0..4 {
+        assert!(server.page("/large") == body);
+    }
+    let table = server.explain("/large", &[]).unwrap();
+    assert!(table.contains("300000 in 3"), "{table}");
+    assert!(table.contains("made of 3 fragments, 3 kept, 0 made"), "{table}");
+    let head = server.ask(&Request::new("HEAD", "/large"));
+    assert!(head.status() == 200 && head.body.is_empty());
+    // A new fragment has another file.
+    server.page("/purge");
+    for _ in 0..4 {
+        assert!(server.page("/large") == body);
+    }
+}
+
 #[test]
 fn a_reload_begins_without_fragments() {
     let (python, server) = start(&["--workers", "2"]);
