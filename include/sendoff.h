@@ -97,6 +97,17 @@
 #define SENDOFF_BLOB_BYTES (8u << 20)
 
 /**
+ * A fragment that is kept, or that the caller makes. It is for the thread that has asked for it.
+ */
+typedef struct sendoff_fragment sendoff_fragment;
+
+/**
+ * The fragments of a pool (docs/fragments.md): parts of pages that one process makes and all send.
+ * They are in memory that processes share, and stay until the process ends.
+ */
+typedef struct sendoff_fragments sendoff_fragments;
+
+/**
  * A worker serves requests, one at a time. It is created by sendoff_worker_new(),
  * sendoff_worker_on() or sendoff_channel_open(), and freed by sendoff_worker_free() or
  * sendoff_worker_close().
@@ -130,6 +141,38 @@ typedef struct sendoff_param {
      */
     size_t value_len;
 } sendoff_param;
+
+/**
+ * A string that need not end in NUL.
+ */
+typedef struct sendoff_text {
+    /**
+     * Its bytes.
+     */
+    const char *data;
+    /**
+     * Their number.
+     */
+    size_t len;
+} sendoff_text;
+
+/**
+ * A part of a body.
+ */
+typedef struct sendoff_part {
+    /**
+     * Its bytes.
+     */
+    const char *data;
+    /**
+     * Their number.
+     */
+    size_t len;
+    /**
+     * 0, or the place of the fragment with these bytes, from sendoff_fragment_bytes().
+     */
+    uint64_t place;
+} sendoff_part;
 
 #ifdef __cplusplus
 extern "C" {
@@ -432,6 +475,86 @@ int sendoff_blob_store(struct sendoff_worker *worker,
 void sendoff_blob_drop(struct sendoff_worker *worker, uint32_t blob);
 
 /**
+ * Makes memory for fragments of `size` bytes in all, from 8 MiB to 4 GiB, which this process shares
+ * with the children that it forks. It takes memory only as it is used. Returns NULL (errno) if there
+ * is none.
+ */
+struct sendoff_fragments *sendoff_fragments_new(size_t size);
+
+/**
+ * The fragments of the pool that has started this process. Call it once: it takes descriptors that
+ * the process has inherited. Returns NULL if the pool keeps none.
+ */
+struct sendoff_fragments *sendoff_fragments_of_pool(void);
+
+/**
+ * Asks for the fragment with this key. If it is not kept, the caller makes it, with these tags, and
+ * others wait until sendoff_fragment_end(). If another process makes it, waits for at most
+ * `patience` milliseconds, or returns the old fragment. Returns NULL if the key has more than 4096
+ * bytes, or if there are more than 64 tags: such a fragment is made each time.
+ */
+struct sendoff_fragment *sendoff_fragment_ask(const struct sendoff_fragments *fragments,
+                                              const char *key,
+                                              size_t key_len,
+                                              const struct sendoff_text *tags,
+                                              size_t tag_count,
+                                              unsigned int patience);
+
+/**
+ * The fragment with this key if it is kept and its time is not over, else NULL. The caller ends its
+ * use by sendoff_fragment_end().
+ */
+struct sendoff_fragment *sendoff_fragment_fetch(const struct sendoff_fragments *fragments,
+                                                const char *key,
+                                                size_t key_len);
+
+/**
+ * The bytes of a kept fragment, valid until sendoff_fragment_end(); `len` receives their number, and
+ * `place` (may be NULL) the place of the fragment for sendoff_send_parts(). Returns NULL if the
+ * caller makes it.
+ */
+const char *sendoff_fragment_bytes(const struct sendoff_fragment *fragment,
+                                   size_t *len,
+                                   uint64_t *place);
+
+/**
+ * Ends the use of a fragment, in the thread that has asked for it. If the caller has made it, keeps
+ * `len` bytes for `ttl` seconds; with `data` NULL nothing is kept. Returns 1 if it is kept; 0 if it
+ * is not, because it has more than 1 MiB or was purged since the caller has asked for it.
+ */
+int sendoff_fragment_end(struct sendoff_fragment *fragment,
+                         unsigned int ttl,
+                         const char *data,
+                         size_t len);
+
+/**
+ * The number of purges so far, for sendoff_fragment_store().
+ */
+uint64_t sendoff_fragments_purges(const struct sendoff_fragments *fragments);
+
+/**
+ * Keeps a fragment for `ttl` seconds. `purges` is the number of purges before the data was made.
+ * Returns 1, or 0 if it is not kept: it does not fit, or something was purged since.
+ */
+int sendoff_fragment_store(const struct sendoff_fragments *fragments,
+                           const char *key,
+                           size_t key_len,
+                           const struct sendoff_text *tags,
+                           size_t tag_count,
+                           unsigned int ttl,
+                           const char *data,
+                           size_t len,
+                           uint64_t purges);
+
+/**
+ * Purges the fragments with this tag, for all processes; with `tag` NULL all fragments. The key of a
+ * fragment is also its tag.
+ */
+void sendoff_fragments_purge(const struct sendoff_fragments *fragments,
+                             const char *tag,
+                             size_t len);
+
+/**
  * Makes the worker of this process and opens its links to the front that announced them, which may
  * take up to a second. `announcement` is the value of the request parameter SENDOFF_CHANNEL. Call
  * it after the last fork: it starts a thread. Returns NULL (errno) if the front cannot be reached
@@ -503,6 +626,19 @@ int sendoff_send_file(struct sendoff_worker *worker,
                       int fd,
                       uint64_t offset,
                       uint64_t len);
+
+/**
+ * Sends a response on the connection of `worker`, with the header block `head` and a body of `count`
+ * parts. Fragments of at least 16 KiB that are sent again are stored in memory files, which the
+ * front sends, if all other bytes together have at most 16 KiB. The caller ends the response
+ * afterwards. Returns 1 if the front has them, 0 if the bytes were sent, -1 if the client has gone.
+ */
+int sendoff_send_parts(struct sendoff_worker *worker,
+                       const struct sendoff_sender *sender,
+                       const char *head,
+                       size_t head_len,
+                       const struct sendoff_part *parts,
+                       size_t count);
 
 /**
  * 1 if the client asks for another protocol, such as WebSocket, and the application may answer on

@@ -76,7 +76,7 @@ setup(
     ext_modules=[
         Extension(
             "sendoff._sendoff",
-            ["src/module.c", "src/thread.c", "src/head.c"],
+            ["src/module.c", "src/thread.c", "src/head.c", "src/fragments.c"],
             depends=["src/thread.h"],
             include_dirs=[str(HERE / "include"), str(REPOSITORY / "include")],
             define_macros=[("Py_LIMITED_API", "0x03090000")],

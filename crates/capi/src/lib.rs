@@ -22,6 +22,8 @@ mod files;
 
 mod blob;
 
+mod fragments;
+
 mod channel;
 
 mod sender;
@@ -43,6 +45,7 @@ pub use channel::*;
 pub use connection::*;
 pub use explain::*;
 pub use files::*;
+pub use fragments::*;
 pub use named::*;
 pub use sender::*;
 pub use tunnel::*;

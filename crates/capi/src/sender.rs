@@ -4,7 +4,7 @@ use std::ffi::{c_char, c_int};
 use std::os::fd::BorrowedFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use sendoff_worker::BodyTransfer;
+use sendoff_worker::{BodyPart, BodyTransfer};
 
 use crate::{Handle, bytes, with};
 
@@ -79,3 +79,58 @@ pub unsafe extern "C" fn sendoff_send_file(
         None => -1,
     }
 }
+
+/// A part of a body.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub struct Part {
+    /// Its bytes.
+    pub data: *const c_char,
+    /// Their number.
+    pub len: usize,
+    /// 0, or the place of the fragment with these bytes, from sendoff_fragment_bytes().
+    pub place: u64,
+}
+
+/// Sends a response on the connection of `worker`, with the header block `head` and a body of `count`
+/// parts. Fragments of at least 16 KiB that are sent again are stored in memory files, which the
+/// front sends, if all other bytes together have at most 16 KiB. The caller ends the response
+/// afterwards. Returns 1 if the front has them, 0 if the bytes were sent, -1 if the client has gone.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sendoff_send_parts(
+    worker: *mut Handle,
+    sender: *const Sender,
+    head: *const c_char,
+    head_len: usize,
+    parts: *const Part,
+    count: usize,
+) -> c_int {
+    if sender.is_null() || parts.is_null() {
+        return -1;
+    }
+    // SAFETY: per this function's contract, for the duration of the call.
+    let (sender, parts) = unsafe { (&(*sender).inner, std::slice::from_raw_parts(parts, count)) };
+    let part = |part: &Part| {
+        // SAFETY: as above.
+        let data = unsafe { bytes(part.data.cast(), part.len) };
+        match part.place {
+            number @ 1.. if part.len >= SMALLEST => BodyPart::Kept { bytes: data, number },
+            _ => BodyPart::Bytes(data),
+        }
+    };
+    let parts: Vec<_> = parts.iter().map(part).collect();
+    // SAFETY: passed on.
+    let sent = unsafe {
+        with(worker, None, |handle| {
+            sender.send_parts(&mut handle.worker, bytes(head.cast(), head_len), &parts).ok()
+        })
+    };
+    match sent {
+        Some(BodyTransfer::HandedOver) => 1,
+        Some(BodyTransfer::Copied) => 0,
+        None => -1,
+    }
+}
+
+/// The smallest fragment that is worth a memory file, in bytes.
+const SMALLEST: usize = 16 * 1024;

@@ -12,7 +12,6 @@ use crate::account::Account;
 use crate::acme::Acme;
 use crate::front::FrontConfig;
 use crate::pool::PoolConfig;
-use crate::route::PageCache;
 use crate::site::Site;
 use crate::tls::TlsAlgorithms;
 use crate::trusted_proxies::TrustedProxies;
@@ -114,11 +113,7 @@ impl Config {
     /// True if a route keeps pages of applications.
     #[must_use]
     pub fn keeps_pages(&self) -> bool {
-        let of_site = |site: &Site| {
-            let routes = site.routes.iter().map(|route| route.rules.settings.page_cache);
-            routes.chain([site.page_cache]).any(|used| matches!(used, Some(PageCache::On(_))))
-        };
-        self.sites.iter().any(of_site)
+        self.sites.iter().any(Site::keeps_pages)
     }
 
     /// Time from the signal until the front resets the connections that are still in the middle of

@@ -249,6 +249,8 @@ pub struct Program {
     pub command: Vec<String>,
     /// Requests that one of its processes serves at a time; `None`: the server finds it out.
     pub requests_per_process: Option<u32>,
+    /// Memory in bytes for fragments of pages that its processes share; `None`: there is none.
+    pub fragments: Option<u64>,
 }
 
 impl Program {

@@ -86,6 +86,8 @@ pub struct Site {
     pub htaccess: Htaccess,
     /// The use of the page cache where no route says otherwise; `None`: `Off`.
     pub page_cache: Option<PageCache>,
+    /// The sitemap whose pages are made before clients ask for them: a path of the site, or a URL.
+    pub warm: Option<String>,
     /// Puts fragments in their places in pages that ask for it, where no route says otherwise.
     pub esi: bool,
     /// The clients that may purge pages by requests; empty: none.
@@ -148,6 +150,7 @@ impl Site {
             server_software: None,
             htaccess: Htaccess::Ignored,
             page_cache: None,
+            warm: None,
             esi: false,
             purge_from: Vec::new(),
             access_log: SiteLog::Server,
@@ -161,6 +164,22 @@ impl Site {
             delivery: Delivery::Auto,
             channel: true,
         }
+    }
+
+    /// True if the site names this host, which is in lower case.
+    #[must_use]
+    pub fn answers_for(&self, host: &str) -> bool {
+        self.hosts.iter().any(|named| match named {
+            Host::Exact(name) => name == host,
+            Host::Beneath(ending) => host.ends_with(ending.as_str()),
+        })
+    }
+
+    /// True if pages of some of its applications are kept.
+    #[must_use]
+    pub fn keeps_pages(&self) -> bool {
+        let routes = self.routes.iter().map(|route| route.rules.settings.page_cache);
+        routes.chain([self.page_cache]).any(|used| matches!(used, Some(PageCache::On(_))))
     }
 }
 

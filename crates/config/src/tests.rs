@@ -100,6 +100,7 @@ fn config() -> Config {
                 file: OsStr::from_bytes(b"/srv/\x80").into(),
                 command: vec!["app".to_owned(), String::new()],
                 requests_per_process: Some(4),
+                fragments: Some(8 << 20),
             }),
             worker: Some(WorkerScript {
                 file: OsStr::from_bytes(b"/srv/\x80.php").into(),

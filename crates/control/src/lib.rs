@@ -14,6 +14,7 @@ mod listener;
 mod php;
 mod report;
 pub mod runtime_folder;
+mod warming;
 
 pub use client::{CommandError, ServerSelection, run, watch};
 pub use confinement::Confinement;
@@ -38,6 +39,8 @@ pub enum Command {
     Status,
     /// Remove the kept pages of this address from the cache, or all pages if `None`.
     Purge(Option<String>),
+    /// Make the pages of sitemaps that are missing in the cache.
+    Warm,
     /// Read the configuration again.
     Reload,
     /// Open the logs again.
@@ -52,9 +55,10 @@ pub enum Command {
 
 impl Command {
     /// The commands that consist of one word.
-    const PLAIN: [Self; 7] = [
+    const PLAIN: [Self; 8] = [
         Self::Status,
         Self::Purge(None),
+        Self::Warm,
         Self::Reload,
         Self::Reopen,
         Self::Upgrade,
@@ -76,6 +80,7 @@ impl fmt::Display for Command {
             Self::Status => "status",
             Self::Purge(None) => "purge",
             Self::Purge(Some(url)) => return write!(f, "purge {url}"),
+            Self::Warm => "warm",
             Self::Reload => "reload",
             Self::Reopen => "reopen",
             Self::Upgrade => "upgrade",

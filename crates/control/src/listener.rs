@@ -169,6 +169,7 @@ fn place_for(
         Command::Reload | Command::Upgrade => Arc::clone(waiting).try_acquire_owned().ok(),
         Command::Status
         | Command::Purge(_)
+        | Command::Warm
         | Command::Reopen
         | Command::Stop
         | Command::StopNow => Some(place),

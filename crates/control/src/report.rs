@@ -10,13 +10,14 @@ use sendoff_acme::CertificateReport;
 use sendoff_config::{GroupLimits, PoolConfig};
 use sendoff_report::status::{
     Encryption, HostStatus, Phase, ProgramStatus, RequestStatus, SiteStatus, Status,
-    UpstreamStatus, WorkerStatus,
+    UpstreamStatus, WarmingStatus, WorkerStatus,
 };
 use sendoff_report::workers::PhpReport;
 use serde::{Deserialize, Serialize};
 
 use crate::confinement::Confinement;
 use crate::php::{self, HostReport, common_extensions};
+use crate::warming::WarmingText;
 
 /// Sites, pools, and workers of a pool in the text for people: those with the most requests. JSON
 /// contains all.
@@ -60,6 +61,9 @@ pub struct ServerReport {
     /// Requests for applications that wait or are being answered, the oldest first: at most 1000 of
     /// each event loop.
     pub requests: Vec<RequestStatus>,
+    /// The sites whose pages are made before clients ask for them.
+    #[serde(default)]
+    pub warming: Vec<WarmingStatus>,
     /// Time of the report, in seconds since 1970.
     pub time: u64,
     /// The certificates that the server obtains by itself.
@@ -189,7 +193,8 @@ impl ServerReport {
     pub fn with(mut self, front: Option<Status>) -> Self {
         let Some(front) = front else { return self };
         let Status { connections, idle_connections, tls, refused, sites, pools, .. } = front;
-        let Status { upstreams, limits, requests, .. } = front;
+        let Status { upstreams, limits, requests, warming, .. } = front;
+        self.warming = warming;
         self.limits = limits;
         self.requests = requests;
         self.tls = tls;
@@ -264,6 +269,9 @@ impl fmt::Display for ServerReport {
             writeln!(f, "site         {name}: {root}: {}", SentVolume(*sent))?;
         }
         Self::write_others(f, others, "sites")?;
+        for warming in self.warming.iter().take(MOST_SHOWN) {
+            writeln!(f, "warmed       {}", WarmingText(warming, self.time))?;
+        }
         let (pools, others) = busiest(&self.pools, MOST_SHOWN, |pool| pool.requests);
         let common = common_extensions(self.pools.iter().filter_map(|pool| pool.php.as_ref()));
         for pool in pools {
@@ -541,7 +549,7 @@ pub(crate) fn mega(bytes: u64) -> f64 {
 }
 
 /// A duration in seconds, as text for people.
-struct Ago(u64);
+pub(crate) struct Ago(pub(crate) u64);
 
 impl fmt::Display for Ago {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -685,6 +693,7 @@ mod tests {
                 name: "app".to_owned(),
                 hosts: vec![host("tcp:10.0.0.1:9000", 0, None), host("unix:/a", 3, Some(1500))],
             }],
+            warming: Vec::new(),
             requests: vec![
                 running.clone(),
                 at_work(2, Phase::ReadingBody, 90_000, Some("shop"), None),

@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime};
 use bytes::Bytes;
 use http::header::{AUTHORIZATION, COOKIE, RANGE, UPGRADE};
 use http::{Method, StatusCode};
-use sendoff_config::{CacheDialect, Keeping, PageCache};
+use sendoff_config::{Address, CacheDialect, Keeping, PageCache};
 use sendoff_delivery::segment::Segment;
 use sendoff_exchange::head_filter::HeadFilter;
 use sendoff_exchange::sink::{self, Discard, Sink, unless_gone};
@@ -344,8 +344,13 @@ pub(crate) fn purge_fragments(context: &Context<'_>, purge: &Purge) {
         FragmentPurge::Everything => None,
     };
     let Some(site) = services.config.sites.get(site.number) else { return };
-    let numbers = [site.pool, site.worker.as_ref().map(|worker| worker.pool)];
-    for pool in numbers.into_iter().flatten().filter_map(|number| services.pools.get(number)) {
+    let of_php = [site.pool, site.worker.as_ref().map(|worker| worker.pool)];
+    let of_programs = site.fastcgi.iter().map(|attachment| match &attachment.address {
+        Address::Pool(name) => services.config.pools.iter().position(|pool| pool.name == *name),
+        Address::Unix(_) | Address::Tcp(_) | Address::Upstream(_) => None,
+    });
+    let numbers = of_php.into_iter().chain(of_programs).flatten();
+    for pool in numbers.filter_map(|number| services.pools.get(number)) {
         pool.shared.purge_fragments(tags.as_deref());
     }
 }
@@ -427,6 +432,23 @@ impl<'a> CacheLookup<'a> {
         }
         let (outcome, body) = (outcome(&page, HIT, now), cache.body(&page).ok()?);
         Some(FreshPage { page, outcome, body })
+    }
+
+    /// True if the request would get a fresh page.
+    pub(crate) fn is_fresh(&self) -> bool {
+        let cache = &self.context.services.page_cache;
+        // Pages that other servers have purged are gone before this one is looked up.
+        let _now = cache.begun();
+        let now = SystemTime::now();
+        self.find().is_some_and(|page| page.validity(now) == Validity::Fresh)
+    }
+
+    /// Completes when no request makes the page, and a page that was made is kept.
+    pub(crate) async fn is_settled(&self) {
+        while let Flight::Wait(mut done) = self.fly() {
+            // Ends with the request that makes the page.
+            let _ = done.changed().await;
+        }
     }
 
     /// The page for the request: the client's own before the page for all.

@@ -13,6 +13,8 @@
 //!   rate
 //! - `pages`, `sendoff-observe`: pages about the server and its pools, and their figures
 //!
+//! `dispatch/warm.rs` makes pages before clients ask for them.
+//!
 //! [`services`] holds the state that the handlers of one event loop share.
 #![forbid(unsafe_code)]
 
@@ -32,3 +34,5 @@ mod respond;
 mod response;
 pub mod services;
 mod subrequest;
+
+pub use dispatch::{Fetched, OwnConnection, Warmed};

@@ -58,12 +58,20 @@ pub(crate) struct ResponseBuffer {
     head: Option<ResponseHead>,
     framing: Framing,
     body: BytesMut,
+    /// Maximum size of the body in bytes.
+    most: usize,
     client: NoClient,
 }
 
 impl ResponseBuffer {
     pub(crate) fn new(method: &Method) -> Self {
+        Self::with_limit(method, MAX_ANSWER)
+    }
+
+    /// Collects a response whose body has at most `most` bytes.
+    pub(crate) fn with_limit(method: &Method, most: usize) -> Self {
         Self {
+            most,
             method: method.clone(),
             head: None,
             framing: Framing::Chunked,
@@ -72,15 +80,15 @@ impl ResponseBuffer {
         }
     }
 
-    fn into_reply(self) -> Result<Reply, String> {
+    pub(crate) fn into_reply(self) -> Result<Reply, String> {
         let head = self.head.ok_or("no response came")?;
         let fields = head.fields.into_iter().map(Field::into_parts).collect();
         Ok(Reply { status: head.status.as_u16(), fields, body: self.body.freeze() })
     }
 
     fn keep(&mut self, bytes: &Bytes) -> Result<(), Cut> {
-        if self.body.len() + bytes.len() > MAX_ANSWER {
-            let why = format!("the answer has more than {MAX_ANSWER} bytes");
+        if self.body.len() + bytes.len() > self.most {
+            let why = format!("the answer has more than {} bytes", self.most);
             return Err(Cut::application(why));
         }
         self.body.extend_from_slice(bytes);

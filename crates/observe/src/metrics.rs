@@ -112,6 +112,21 @@ impl Metrics {
         out.counters("site_responses", "Responses by their status", codes)?;
         let sent = sites.iter().map(|(name, meter)| (*name, &meter.sent));
         out.sent("site", sent)?;
+        let warming = self.figures.status.warming.iter().flat_map(|warming| {
+            let all = warming.all;
+            let outcomes = [
+                ("made", all.made),
+                ("fresh", all.fresh),
+                ("not_kept", all.not_kept),
+                ("error", all.errors),
+            ];
+            outcomes.map(|(outcome, count)| {
+                (vec![("site", &*warming.site), ("outcome", outcome)], count)
+            })
+        });
+        let help =
+            "Pages of sitemaps, by the outcome of their requests before clients ask for them";
+        out.counters("site_warmed_pages", help, warming)?;
         let help = "From the head of a request to the last byte of its response";
         let times = sites.iter().map(|(name, meter)| (vec![("site", *name)], &meter.duration));
         out.histograms("site_request_duration_seconds", help, times)

@@ -19,6 +19,7 @@
 //! - `orders`: purges as plugins for Varnish request them
 //! - [`purge`]: pages that are forgotten before their time is over
 //! - [`journal`]: tells other fronts of purges
+//! - `warm`: the store as seen by the walk that makes pages before clients ask for them
 //!
 //! The handler is `handlers/cached.rs`.
 #![forbid(unsafe_code)]
@@ -37,6 +38,7 @@ mod recorder;
 mod recording;
 mod store;
 mod tags;
+mod warm;
 
 pub use flights::{Flight, MakePermit};
 pub use key::Key;

@@ -32,6 +32,7 @@ use super::key::{Hash, Key};
 use super::lscache::{LsCacheRequest, Places};
 use super::page::{Facts, Page, Renewed, open};
 use super::purge::{Purge, PurgeCount, Purges};
+use super::warm::Watchers;
 
 /// Most pages with the same key, which differ in the request fields that they vary with.
 const MOST_VARIANTS: usize = 32;
@@ -76,6 +77,7 @@ pub struct PageCache {
     flights: Arc<Flights>,
     /// Limits log lines about pages that could not be kept.
     said: Seldom,
+    pub(super) watchers: Watchers,
     inner: Mutex<StoreContents>,
 }
 
@@ -265,6 +267,7 @@ impl PageCache {
             unfinished: Unfinished::default(),
             flights: Flights::new(),
             said: Seldom::new(),
+            watchers: Watchers::default(),
             inner,
         })
     }
@@ -294,6 +297,7 @@ impl PageCache {
                 Ok(pages) => tracing::info!(pages, %folder, "kept pages have been read"),
                 Err(error) => tracing::warn!(%error, %folder, "kept pages cannot be read"),
             }
+            cache.watchers.note_read();
         });
     }
 
@@ -334,7 +338,13 @@ impl PageCache {
             concerned.flat_map(take).inspect(|gone| self.remove(gone)).count()
         };
         self.remove_soon(heard);
+        self.watchers.note(purge, count);
         count
+    }
+
+    /// Bytes of all pages.
+    pub(super) fn bytes(&self) -> u64 {
+        self.lock().bytes
     }
 
     /// Returns the page for a request and counts it as used now.

@@ -126,7 +126,8 @@ const MAX_REASON: usize = 512;
 pub const MAX_STATE: usize = 4 + 4 * MOST_PROCESSES + MAX_REASON;
 
 /// The state of a program's processes. Each message carries a descriptor of the pool's listening
-/// socket (`O_PATH`), which the front connects to.
+/// socket (`O_PATH`), which the front connects to, and, if the pool keeps fragments, one of the
+/// counters by which the front purges them.
 ///
 /// | content | meaning |
 /// |---|---|

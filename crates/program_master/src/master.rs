@@ -15,6 +15,7 @@ use rustix::process::{Pid, Signal, getpgid, getpid, setpgid};
 use sendoff_config::{Config, PoolConfig, Program};
 use sendoff_pool_messages::{MAX_MESSAGE, OUT_OF_MEMORY, ProgramState, ToMaster};
 use sendoff_sandbox::MemoryWatch;
+use sendoff_sys::fragments::Fragments;
 use sendoff_sys::master::{SIGNALS, Supervisor};
 use sendoff_sys::output::{OutputStream, Outputs, output_pipe};
 use sendoff_sys::process::{Forked, SignalFd, fork};
@@ -33,6 +34,15 @@ const SAME_MOMENT: Duration = Duration::from_secs(1);
 /// Pause before another attempt to inform a front that has not read its messages.
 const TELL_AGAIN: Duration = Duration::from_millis(100);
 
+/// Makes the memory of fragments. `None`: there is none, so fragments are made each time.
+fn fragments(pool: &PoolConfig, size: u64) -> Option<[OwnedFd; 2]> {
+    let made = usize::try_from(size).map_err(io::Error::other).and_then(Fragments::create);
+    let made = made.inspect_err(|error| {
+        tracing::error!(pool = pool.name, %error, "no memory for fragments, which are not kept");
+    });
+    made.ok().map(|(_, descriptors)| descriptors)
+}
+
 /// The process in which [`Master::run`] has returned: it forks, so it returns in several processes.
 #[derive(Debug)]
 pub(super) enum Role<'a> {
@@ -49,6 +59,7 @@ pub(super) struct ProcessStart<'a> {
     program: &'a Program,
     environment: Vec<(OsString, OsString)>,
     standard: Standard,
+    fragments: Option<[OwnedFd; 2]>,
     master: Pid,
 }
 
@@ -58,7 +69,8 @@ impl ProcessStart<'_> {
     /// # Errors
     /// The system refuses it; the process must end.
     pub(super) fn run(self) -> io::Result<Infallible> {
-        become_program(self.pool, self.program, self.environment, &self.standard, self.master)
+        let Self { pool, program, environment, standard, fragments, master } = self;
+        become_program(pool, program, environment, &standard, fragments.as_ref(), master)
     }
 }
 
@@ -93,6 +105,8 @@ pub(super) struct Master<'a> {
     supervisor: Supervisor,
     slots: Vec<Slot>,
     outputs: Outputs<PoolLog<'a>>,
+    /// The memory of fragments, and the counters by which the front purges them.
+    fragments: Option<[OwnedFd; 2]>,
     /// Detects that the kernel has killed a process for lack of memory.
     memory: MemoryWatch,
     /// True after a process has answered a request since the master started, so the program works.
@@ -122,7 +136,9 @@ impl<'a> Master<'a> {
         socket: OwnedFd,
         memory: MemoryWatch,
     ) -> io::Result<Self> {
+        let fragments = program.fragments.and_then(|size| fragments(pool, size));
         Ok(Self {
+            fragments,
             config,
             pool,
             program,
@@ -198,12 +214,17 @@ impl<'a> Master<'a> {
         let (err, error) = output_pipe()?;
         let listener = self.listener.socket.try_clone()?;
         let (master, counted) = (getpid(), self.memory.process_starts());
+        let fragments = match &self.fragments {
+            Some([memory, counters]) => Some([memory.try_clone()?, counters.try_clone()?]),
+            None => None,
+        };
         match fork()? {
             Forked::Child => Ok(Some(ProcessStart {
                 pool: self.pool,
                 program: self.program,
                 environment: environment(self.pool),
                 standard: Standard { listener, output, error },
+                fragments,
                 master,
             })),
             Forked::Parent(pid) => {
@@ -235,9 +256,11 @@ impl<'a> Master<'a> {
         if self.told.as_ref() == Some(&state) {
             return;
         }
-        let fds = [self.listener.inode.as_fd()];
+        let inode = Some(self.listener.inode.as_fd());
+        let counters = self.fragments.as_ref().map(|[_, counters]| counters.as_fd());
+        let fds: Vec<_> = inode.into_iter().chain(counters).collect();
         let rights = SendAncillaryMessage::ScmRights(&fds);
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
         let mut control = SendAncillaryBuffer::new(&mut space);
         control.push(rights);
         let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;

@@ -4,7 +4,7 @@
 use std::convert::Infallible;
 use std::ffi::OsString;
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStringExt;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
@@ -18,6 +18,10 @@ use sendoff_sys::process::{find_user, leave_only_standard, pass_on_capabilities,
 
 /// `LANG` for all processes, since they inherit no environment: programs print UTF-8.
 const LANG: &str = "C.UTF-8";
+
+/// The variable with the descriptors of the memory for fragments and of its counters
+/// (`include/sendoff.h`, `sendoff_fragments_of_pool`).
+const FRAGMENTS: &str = "SENDOFF_FRAGMENTS";
 
 /// Standard input, with the listening socket, and the output streams of a process.
 #[derive(Debug)]
@@ -69,8 +73,9 @@ pub(super) fn environment(pool: &PoolConfig) -> Vec<(OsString, OsString)> {
 pub(super) fn become_program(
     pool: &PoolConfig,
     program: &Program,
-    environment: Vec<(OsString, OsString)>,
+    mut environment: Vec<(OsString, OsString)>,
     standard: &Standard,
+    fragments: Option<&[OwnedFd; 2]>,
     master: Pid,
 ) -> io::Result<Infallible> {
     rustix::stdio::dup2_stdin(&standard.listener)?;
@@ -99,6 +104,15 @@ pub(super) fn become_program(
         return Err(io::Error::other("its master has ended"));
     }
     leave_only_standard()?;
+    // The process closes them as soon as it has mapped the memory.
+    let inherited = match fragments {
+        Some([memory, counters]) => Some([rustix::io::dup(memory)?, rustix::io::dup(counters)?]),
+        None => None,
+    };
+    if let Some([memory, counters]) = &inherited {
+        let numbers = format!("{},{}", memory.as_raw_fd(), counters.as_raw_fd());
+        environment.push((FRAGMENTS.into(), numbers.into()));
+    }
     // The descriptor for the master's signals is closed.
     reset_signals();
     let (name, arguments) = program.command.split_first().ok_or(io::ErrorKind::InvalidInput)?;

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::workers::PhpReport;
 
 pub use crate::at_work::{Phase, RequestStatus};
+pub use crate::warming::{WarmedPages, WarmingStatus};
 
 /// The current activity of the front or of one of its event loops.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -31,6 +32,8 @@ pub struct Status {
     /// Requests that applications answer or are to answer, the oldest first; at most 1000 of each
     /// event loop.
     pub requests: Vec<RequestStatus>,
+    /// The sites whose pages are made before clients ask for them.
+    pub warming: Vec<WarmingStatus>,
 }
 
 /// The party that encrypts connections.
@@ -165,6 +168,7 @@ impl Status {
         // The same in all loops.
         self.upstreams = other.upstreams;
         self.limits = other.limits;
+        self.warming.extend(other.warming);
         self.requests.extend(other.requests);
         self.requests.sort_by_key(|request| Reverse(request.age));
         let count = self.pools.len().max(other.pools.len());
@@ -220,6 +224,7 @@ mod tests {
             upstreams: vec![UpstreamStatus { name: "app".to_owned(), hosts: Vec::new() }],
             limits: BTreeMap::from([("rate".to_owned(), 7)]),
             requests: Vec::new(),
+            warming: Vec::new(),
         };
         let mut sum = Status::default();
         sum.add(of_loop(vec![worker(9, None), worker(4, Some("GET /a"))]));
@@ -241,6 +246,7 @@ mod tests {
             upstreams,
             limits,
             requests: Vec::new(),
+            warming: Vec::new(),
         };
         assert_eq!(sum, expected);
     }

@@ -62,7 +62,10 @@ fn main() -> ExitCode {
         Command::Status(status) => {
             ask(&sendoff_control::Command::Status, &status.control, status.json)
         }
-        Command::Purge(options::Purge { control, url, all: _, json }) => {
+        Command::Purge(options::Purge { control, warm: true, .. }) => {
+            ask(&sendoff_control::Command::Warm, &control, false)
+        }
+        Command::Purge(options::Purge { control, url, all: _, warm: false, json }) => {
             ask(&sendoff_control::Command::Purge(url), &control, json)
         }
         Command::Reload(which) => ask(&sendoff_control::Command::Reload, &which, false),

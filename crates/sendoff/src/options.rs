@@ -186,11 +186,15 @@ pub(crate) struct Purge {
     /// Address of the page, such as `https://example.org/blog/`; with `*` at its end, all addresses
     /// that begin so. The command covers http and https, and all ports. If several servers run, the
     /// port of the URL selects one.
-    #[arg(value_name = "URL", required_unless_present = "all", conflicts_with = "all")]
+    #[arg(value_name = "URL", required_unless_present_any = ["all", "warm"], conflicts_with = "all")]
     pub(crate) url: Option<String>,
     /// Remove all pages.
     #[arg(long)]
     pub(crate) all: bool,
+    /// Remove nothing: make the pages of the sitemaps of sites with `warm` that are missing or old.
+    /// After a purge of all pages, or of pages of such a site, this happens by itself.
+    #[arg(long, conflicts_with_all = ["url", "all", "json"])]
+    pub(crate) warm: bool,
     /// Print JSON.
     #[arg(long)]
     pub(crate) json: bool,

@@ -45,6 +45,9 @@ pub(crate) enum ToFront {
     /// Remove kept pages from the cache. The answer, their number, goes to the pipe that comes
     /// along.
     Purge(Purge),
+    /// Make the pages of sitemaps that are missing in the cache. The answer, the number of sites,
+    /// goes to the pipe that comes along.
+    Warm,
     /// Answer these challenges of certificate authorities and no others. A pipe for the answer, a
     /// `Result<(), String>`, comes along.
     Challenges(Vec<Challenge>),
@@ -317,6 +320,7 @@ async fn order_from(inbox: &mut Option<Socket>, early: &mut VecDeque<OwnedFd>) -
                         _ => continue,
                     },
                     ToFront::Status => FrontOrder::Status(reply_to(descriptor)),
+                    ToFront::Warm => FrontOrder::Warm(reply_to(descriptor)),
                     ToFront::Purge(purge) => FrontOrder::Purge(purge, reply_to(descriptor)),
                 };
             }

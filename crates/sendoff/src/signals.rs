@@ -39,7 +39,7 @@ impl SignalRequest {
     /// signal can give.
     pub(crate) fn of(command: &Command) -> Option<Self> {
         match command {
-            Command::Status | Command::Purge(_) => None,
+            Command::Status | Command::Purge(_) | Command::Warm => None,
             Command::Reload => Some(Self::Reload),
             Command::Reopen => Some(Self::Reopen),
             Command::Upgrade => Some(Self::Upgrade),

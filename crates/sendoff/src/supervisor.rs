@@ -175,11 +175,16 @@ impl Supervisor {
                 (command, reply) = commands.next() => match SignalRequest::of(&command) {
                     Some(asked) => (asked, Some(reply)),
                     None => {
-                        if let Command::Purge(url) = command {
-                            tokio::spawn(self.purge(url.as_deref(), reply));
-                        } else {
-                            let certificates = certificates.reports.clone();
-                            tokio::spawn(self.report(reloads.since(), certificates, reply));
+                        match command {
+                            Command::Purge(url) => {
+                                drop(tokio::spawn(self.purge(url.as_deref(), reply)));
+                            }
+                            Command::Warm => drop(tokio::spawn(self.warm(reply))),
+                            _ => {
+                                let certificates = certificates.reports.clone();
+                                let report = self.report(reloads.since(), certificates, reply);
+                                drop(tokio::spawn(report));
+                            }
                         }
                         continue;
                     }

@@ -22,6 +22,7 @@ mod public_url;
 mod rate;
 mod read;
 mod rules;
+mod sitemap;
 mod target;
 mod text;
 mod tls;
@@ -52,6 +53,7 @@ pub use read::{FileReader, Item, Scope, Wrong, similar};
 pub use rules::{
     Caching, Change, FieldName, FieldTest, HeaderOp, HeaderText, MimeType, ParamName, QueryName,
 };
+pub use sitemap::SitemapAddress;
 pub use target::{Candidate, Destination, Replacement};
 pub use text::{
     Ending, Expression, FileName, FrontController, Matching, Method, Php, Prefix, Template, UrlPath,

@@ -12,8 +12,8 @@ use sendoff_setting_values::{
     HeaderText, HostName, HostText, Hsts, Htaccess, IniSettings, Keep, LineFormat, List, Listen,
     LogPath, Map, MapName, MapPattern, MapSource, MapTest, MapValue, Matching, Method, MimeType,
     Number, ParamName, Php, PhpProgram, PositiveTime, Prefix, Processors, ProxyField, ProxyHost,
-    ProxyUrl, QueryName, Raw, Replacement, Size, Snapshot, Status, Symlinks, Template, Time,
-    TlsVersion, Umask, UrlPath, UrlStart, Yes,
+    ProxyUrl, QueryName, Raw, Replacement, SitemapAddress, Size, Snapshot, Status, Symlinks,
+    Template, Time, TlsVersion, Umask, UrlPath, UrlStart, Yes,
 };
 
 use crate::nested::{Inline, Named, Sections, Short};
@@ -261,6 +261,11 @@ section! {
     /// say otherwise. Only here: `lscache` obeys the fields of LSCache's plugins (lscache.md).
     page_cache: Keep, unless "`off`",
         example "\"lscache\"", also "CacheLookup" "enableCache";
+    /// A sitemap. The server makes the pages in it while workers are idle, at its start and after
+    /// purges, so that clients find them in the page cache (page-cache.md, "Warming"). A URL if
+    /// `hosts` names no host, or if clients reach the site at another port.
+    warm: SitemapAddress, unless "pages are made when clients ask for them",
+        example "\"/sitemap.xml\"", also "warmup" "preload" "crawler" "sitemap" "prefetch";
     /// Puts fragments in their places in pages of applications that ask for it, and tells
     /// applications so (esi.md); routes may say otherwise.
     esi: bool = false,
@@ -789,6 +794,11 @@ section! {
     /// threads. The server makes no more connections than all processes together take.
     requests_per_process: Number<1, 10000>, unless "found out",
         example "4", also "threads" "concurrency";
+    /// With `command`, memory for fragments of pages that its processes share, from 8M to 4G
+    /// (fragments.md). Purges of the site's pages by tags then concern its fragments, too. (For PHP:
+    /// `php_ini = { "sendoff.fragments" = "64M" }`.)
+    fragments: Size, unless "what its processes share among themselves",
+        example "\"32M\"";
     /// With `workers = "auto"`, the smallest number of workers, kept while no request comes.
     min_workers: Number<1, 1024>, unless "2 per core",
         example "4", also "pm.min_spare_servers" "min_spare_servers" "pm.start_servers";

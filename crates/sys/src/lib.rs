@@ -8,6 +8,7 @@ pub mod epoch;
 pub mod fdpass;
 pub mod file;
 pub mod fork;
+pub mod fragments;
 pub mod ktls;
 pub mod lease;
 pub mod mapping;

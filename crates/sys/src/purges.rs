@@ -94,6 +94,12 @@ impl PurgeCounters {
         self.counter(counter).fetch_add(1, Ordering::SeqCst);
     }
 
+    /// The value of a counter.
+    #[must_use]
+    pub fn value(&self, number: usize) -> u64 {
+        self.counter(number % COUNTERS).load(Ordering::SeqCst)
+    }
+
     fn counter(&self, number: usize) -> &AtomicU64 {
         assert!(number < COUNTERS, "no such counter");
         // SAFETY: inside the mapping, which cannot shrink, and aligned, because the mapping starts

@@ -51,12 +51,18 @@ impl Program {
         &self.name
     }
 
-    /// Receives the master's messages on the pool socket. Returns when the supervisor closes the
+    /// Receives the master's messages on the pool socket. `purges` gets the counters of purges, if
+    /// the pool keeps fragments. Returns when the supervisor closes the
     /// other end.
     ///
     /// # Errors
     /// The pool socket cannot be read.
-    pub async fn receive(&self, pool_socket: OwnedFd, out_of_memory: impl Fn()) -> io::Result<()> {
+    pub async fn receive(
+        &self,
+        pool_socket: OwnedFd,
+        out_of_memory: impl Fn(),
+        purges: impl Fn(OwnedFd),
+    ) -> io::Result<()> {
         let packets = Packets::new(pool_socket)?;
         loop {
             let Some((message, mut fds)) = packets.next(MAX_STATE).await? else { return Ok(()) };
@@ -67,6 +73,7 @@ impl Program {
             match (ProgramState::decode(&message), fds.pop_front()) {
                 (Some(state), Some(socket)) => {
                     let socket = Some(Arc::new(socket));
+                    fds.pop_front().into_iter().for_each(&purges);
                     self.served().retain(|pid| state.processes.contains(pid));
                     self.said.send_replace(MasterReport { socket, state });
                 }

@@ -317,6 +317,15 @@ impl Pool {
         self.state().waiting()
     }
 
+    /// True if a further request takes no worker from clients: none waits, and another worker stays
+    /// idle unless the pool has only one.
+    #[must_use]
+    pub fn has_spare(&self) -> bool {
+        let state = self.state();
+        let idle = state.idle();
+        state.waiting() == 0 && (idle > 1 || idle == state.complete)
+    }
+
     /// State and counters of the pool, for the status page.
     #[must_use]
     pub fn report(&self) -> PoolReport {

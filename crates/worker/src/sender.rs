@@ -38,6 +38,9 @@ const MOST_PARTS: usize = 64;
 /// socket's buffer.
 const MOST_BYTES: usize = 16 * 1024;
 
+/// Maximum number of blobs.
+const MOST_BLOBS: usize = 24;
+
 /// Size of one read and write, in bytes.
 const PIECE: usize = 128 * 1024;
 
@@ -64,6 +67,14 @@ pub enum BodyTransfer {
 pub enum BodyPart<'p> {
     /// Bytes.
     Bytes(&'p [u8]),
+    /// Bytes that are sent again and again. The second time they are stored in a sealed memory file,
+    /// which the front then sends.
+    Kept {
+        /// The bytes.
+        bytes: &'p [u8],
+        /// The number of these bytes among all that the process sends so.
+        number: u64,
+    },
     /// `len` bytes of an open file from `offset` on; fewer if the file is shorter.
     File {
         /// The file, open for reading.
@@ -88,6 +99,7 @@ struct Opened {
     /// Time of the next attempt to reach the front.
     retry_at: Option<Instant>,
     kept: Vec<HeldFile>,
+    blobs: Vec<SentAgain>,
     /// Maximum number of held files.
     most: usize,
     swept: Instant,
@@ -103,6 +115,15 @@ struct HeldFile {
     used: Instant,
 }
 
+/// Bytes that are sent again and again.
+#[derive(Debug)]
+struct SentAgain {
+    number: u64,
+    /// The blob with them, from the second time on.
+    blob: Option<FileId>,
+    used: Instant,
+}
+
 impl HeldFile {
     fn is(&self, stat: &Stat) -> bool {
         self.inode == stat.st_ino && self.device == stat.st_dev
@@ -114,7 +135,8 @@ impl Sender {
     #[must_use]
     pub fn new(most: usize) -> Self {
         let swept = Instant::now();
-        let opened = Opened { links: None, retry_at: None, kept: Vec::new(), most, swept };
+        let (kept, blobs) = (Vec::new(), Vec::new());
+        let opened = Opened { links: None, retry_at: None, kept, blobs, most, swept };
         Self(Mutex::new(opened))
     }
 
@@ -167,7 +189,7 @@ impl Sender {
         }
         for part in parts {
             match *part {
-                BodyPart::Bytes(bytes) => connection.write(bytes)?,
+                BodyPart::Bytes(bytes) | BodyPart::Kept { bytes, .. } => connection.write(bytes)?,
                 BodyPart::File { file, offset, len } => copy(connection, file, offset, len)?,
             }
         }
@@ -181,6 +203,9 @@ fn is_worth_handing_over(parts: &[BodyPart<'_>]) -> bool {
     for part in parts {
         match part {
             BodyPart::Bytes(part) => bytes += part.len(),
+            BodyPart::Kept { bytes: part, .. } => {
+                in_files = in_files.saturating_add(part.len() as u64);
+            }
             BodyPart::File { len, .. } => in_files = in_files.saturating_add(*len),
         }
     }
@@ -213,12 +238,18 @@ impl Opened {
         }
         let hold = |part: &BodyPart<'p>| match *part {
             BodyPart::Bytes(bytes) => Some(HeldPart::Bytes(bytes)),
+            BodyPart::Kept { bytes, number } => {
+                let (file, len) = (self.store(bytes, number)?, bytes.len() as u64);
+                Some(HeldPart::File { file, offset: 0, len })
+            }
             BodyPart::File { file, offset, len } => {
                 let file = self.hold(file, offset.checked_add(len)?)?;
                 Some(HeldPart::File { file, offset, len })
             }
         };
-        parts.iter().map(hold).collect()
+        // All of them, so that each fragment counts as sent.
+        let held: Vec<_> = parts.iter().map(hold).collect();
+        held.into_iter().collect()
     }
 
     /// The links to the front, opened if necessary.
@@ -227,6 +258,7 @@ impl Opened {
             // The held files are lost with the links.
             self.links = None;
             self.kept.clear();
+            self.blobs.clear();
         }
         if self.links.is_none() {
             let now = Instant::now();
@@ -267,6 +299,25 @@ impl Opened {
         let (device, inode) = (stat.st_dev, stat.st_ino);
         self.kept.push(HeldFile { device, inode, identity, file, used: now });
         Some(file)
+    }
+
+    /// The blob with bytes that are sent again and again. `None`: this is the first time, or there is
+    /// no room.
+    fn store(&mut self, bytes: &[u8], number: u64) -> Option<FileId> {
+        let (links, now) = (self.links.as_mut()?, Instant::now());
+        let Some(known) = self.blobs.iter_mut().find(|known| known.number == number) else {
+            if self.blobs.len() >= MOST_BLOBS {
+                let oldest = (0..self.blobs.len()).min_by_key(|at| self.blobs[*at].used)?;
+                self.blobs.swap_remove(oldest).blob.inspect(|blob| links.file_drop(*blob));
+            }
+            self.blobs.push(SentAgain { number, blob: None, used: now });
+            return None;
+        };
+        known.used = now;
+        if known.blob.is_none() {
+            known.blob = links.blob_store(bytes).ok();
+        }
+        known.blob
     }
 
     /// Drops files that were idle for too long, or whose lease has broken.

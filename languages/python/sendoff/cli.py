@@ -37,6 +37,13 @@ def parse(arguments):
     add("--preload", action="store_true", help="load the application once, before processes are forked")
     add("--reload", action="store_true", help="load the application anew when a source file changes")
     add("--interface", choices=("auto", "wsgi", "asgi"), default="auto", help="(default: by the kind of application)")
+    add(
+        "--fragments",
+        metavar="MIB",
+        type=mebibytes,
+        default=32 << 20,
+        help="memory for fragments that the processes share, from 8 on; 0: none (default: 32)",
+    )
     add("--user", metavar="NAME", help="the account of the processes, if started by root")
     add("--chdir", metavar="DIR", help="where modules are looked for (default: the current folder)")
     add("--stop-timeout", metavar="SECONDS", type=float, default=30.0, help="how long requests may take at the end (default: 30)")
@@ -50,6 +57,13 @@ def count(text):
     if number < 1:
         raise ValueError
     return number
+
+
+def mebibytes(text):
+    number = int(text)
+    if number != 0 and not 8 <= number <= 4096:
+        raise ValueError
+    return number << 20
 
 
 def octal(text):

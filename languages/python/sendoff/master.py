@@ -81,6 +81,9 @@ class Master:
     def run(self):
         """Runs until it is told to stop. Returns the exit status."""
         self.take_over()
+        _sendoff.share_fragments(self.options.fragments)
+        # The descriptors in it are closed now.
+        os.environ.pop("SENDOFF_FRAGMENTS", None)
         if self.options.preload:
             self.preload()
         wake_read, wake_write = os.pipe()
@@ -182,6 +185,8 @@ class Master:
             log(f"ready: {self.options.application}, {self.options.workers} workers, {self.options.threads} threads each")
         elif self.old:
             log("reloaded")
+            # The previous version of the application has made them.
+            _sendoff.fragment_purge(None)
         for pid in self.old:
             kill(pid, signal.SIGTERM)
         self.old.clear()

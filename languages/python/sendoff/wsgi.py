@@ -4,6 +4,7 @@ import os
 import traceback
 from contextlib import nullcontext
 
+from . import fragments
 from .files import FileWrapper, closes_at_once, plain_part
 from .forked import end_if_forked
 from .head import Head
@@ -126,10 +127,27 @@ class Response:
             for data in blocks:
                 if not isinstance(data, bytes):
                     raise TypeError(f"a body consists of bytes, not {type(data).__name__}")
+            if any(type(data) is fragments.Fragment for data in blocks) and self.send_fragments(blocks):
+                return
             self._send_head(sum(map(len, blocks)) if self.wants_body else None)
         for data in blocks:
             if data:
                 self.put(data)
+
+    def send_fragments(self, blocks):
+        """Sends a body with kept fragments in it, which need not be copied; returns False if it must be copied."""
+        length = sum(map(len, blocks))
+        if not self.wants_body or not self.head.may_have_body() or self.head.announced() not in (None, length):
+            return False
+        parts = tuple((data, getattr(data, "place", 0)) for data in blocks)
+        self.sent = True
+        self.explain()
+        try:
+            self.thread.send_parts(self.head.block(length), parts)
+        except BrokenPipeError:
+            self.gone = True
+            raise
+        return True
 
     def send_file(self, body):
         """Makes a part of a plain file the body; returns False if the result is not such a part."""
@@ -186,8 +204,11 @@ class WsgiHandler:
         environ["wsgi.input"] = body.stream
         environ["wsgi.errors"] = errors
         response = Response(thread, environ["REQUEST_METHOD"])
+        fragments.begin_request()
         with Places() if thread.explains() else nullcontext() as response.places:
             failed = not self._run(environ, response, errors)
+        if response.places is not None and not response.gone:
+            tell_fragments(thread)
         errors.end()
         body.end()
         # Unless `fail()` was called, the response ends when the thread waits for the next request.
@@ -227,6 +248,13 @@ class WsgiHandler:
                 except BaseException as error:
                     report(errors, error)
         return whole
+
+
+def tell_fragments(thread):
+    """Tells the front how many fragments the response has."""
+    note = fragments.note()
+    if note is not None:
+        thread.explain(f"note\t\t{note}\t".encode())
 
 
 def report(errors, error):

@@ -118,6 +118,20 @@ static PyMethodDef functions[] = {
 	{"header_lines", header_lines, METH_VARARGS,
 	 "header_lines(status, headers) -> the value of Content-Length or None, the lines of a header "
 	 "block"},
+	{"share_fragments", share_fragments, METH_VARARGS,
+	 "share_fragments(size): keeps fragments in this process and those that it forks"},
+	{"fragment_ask", fragment_ask, METH_VARARGS,
+	 "fragment_ask(key, tags, milliseconds) -> bytes and place; a capsule: the caller makes it; "
+	 "None: it is not kept"},
+	{"fragment_fetch", fragment_fetch, METH_VARARGS,
+	 "fragment_fetch(key) -> the bytes of a kept fragment, or None"},
+	{"fragment_end", fragment_end, METH_VARARGS,
+	 "fragment_end(capsule, ttl, data): keeps what the caller has made, unless it is None"},
+	{"fragment_store", fragment_store, METH_VARARGS,
+	 "fragment_store(key, tags, ttl, data, purges) -> whether it is kept"},
+	{"fragment_purges", fragment_purges, METH_NOARGS, "The number of purges so far."},
+	{"fragment_purge", fragment_purge, METH_VARARGS,
+	 "fragment_purge(tag): purges the fragments with this tag; with None all"},
 	{NULL, NULL, 0, NULL},
 };
 

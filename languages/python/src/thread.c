@@ -411,6 +411,54 @@ static PyObject *thread_send_file(PyObject *object, PyObject *args)
 	return way < 0 ? client_has_gone() : PyBool_FromLong(way);
 }
 
+/* The parts of a body, to be freed by PyMem_Free(); NULL after an exception. */
+static sendoff_part *parts_of(PyObject *pairs, Py_ssize_t count)
+{
+	sendoff_part *parts = PyMem_Calloc((size_t)count + 1, sizeof(*parts));
+	unsigned long long place;
+	const char *data;
+	Py_ssize_t len;
+
+	if (!parts) {
+		return (sendoff_part *)PyErr_NoMemory();
+	}
+	for (Py_ssize_t i = 0; i < count; i++) {
+		/* The tuples hold the bytes, and the caller holds the tuples. */
+		if (!PyArg_ParseTuple(PyTuple_GetItem(pairs, i), "y#K", &data, &len, &place)) {
+			PyMem_Free(parts);
+			return NULL;
+		}
+		parts[i] = (sendoff_part){data, (size_t)len, place};
+	}
+	return parts;
+}
+
+static PyObject *thread_send_parts(PyObject *object, PyObject *args)
+{
+	Thread *self = self_of(object);
+	Py_ssize_t head_len, count;
+	PyThreadState *state;
+	const char *head;
+	PyObject *pairs;
+	int way;
+
+	if (!PyArg_ParseTuple(args, "y#O!", &head, &head_len, &PyTuple_Type, &pairs) ||
+		!has_request(self)) {
+		return NULL;
+	}
+	count = PyTuple_Size(pairs);
+	sendoff_part *parts = parts_of(pairs, count);
+	if (!parts) {
+		return NULL;
+	}
+	state = unlock(self);
+	way = sendoff_send_parts(self->worker, self->sender, head, (size_t)head_len, parts,
+							 (size_t)count);
+	lock(self, state);
+	PyMem_Free(parts);
+	return way < 0 ? client_has_gone() : PyBool_FromLong(way);
+}
+
 static PyObject *thread_flush(PyObject *object, PyObject *unused)
 {
 	Thread *self = self_of(object);
@@ -596,6 +644,9 @@ static PyMethodDef methods[] = {
 	{"send_file", thread_send_file, METH_VARARGS,
 	 "send_file(head, fd, offset, length): a response that is a part of a file. Whether the file "
 	 "was handed over."},
+	{"send_parts", thread_send_parts, METH_VARARGS,
+	 "send_parts(head, pairs): a response whose body is a tuple of pairs, of bytes and the place "
+	 "of their fragment or 0. Whether it was handed over."},
 	{"flush", thread_flush, METH_NOARGS, "Sends what is queued."},
 	{"has_tunnel", thread_has_tunnel, METH_NOARGS,
 	 "Whether the client asks for another protocol, for which tunnel() gives a connection."},

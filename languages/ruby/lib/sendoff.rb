@@ -7,6 +7,7 @@ end
 
 require_relative 'sendoff/version'
 require_relative 'sendoff/native'
+require_relative 'sendoff/fragments'
 require_relative 'sendoff/listener'
 require_relative 'sendoff/error_log'
 require_relative 'sendoff/hijack'

@@ -3,6 +3,7 @@
 
 mod departed;
 mod duplex;
+mod fragments;
 mod server;
 mod sites;
 mod socketio;

@@ -1,6 +1,7 @@
 //! The Ruby gem: Rack applications behind the real front, compared with Puma.
 
 mod application;
+mod fragments;
 mod open_files;
 mod redmine;
 mod sites;

@@ -12,6 +12,7 @@ mod named;
 mod purge;
 mod rules;
 mod varnish;
+mod warm;
 
 use std::fs::{self, File};
 use std::io::Write;

@@ -8,15 +8,13 @@ use sendoff_exchange::sink::Sink;
 use sendoff_message::Cut;
 use sendoff_message::request::Request;
 use sendoff_message::response::ResponseHead;
-use sendoff_site::effects::{Answer, Effects};
+use sendoff_site::effects::Effects;
 use sendoff_site::{Settled, Site};
-use sendoff_site_files::router::PathTarget;
 
 use super::answer_or_refuse;
 use super::filters::{self, SiteRules};
 use super::plan::{LimitEffect, SitePlan};
-use crate::application::proxy::Passed;
-use crate::cached::{AddressLookup, OriginApplication};
+use crate::cached::AddressLookup;
 use crate::context::{Context, Nesting};
 use crate::lscache;
 use crate::services::Services;
@@ -45,14 +43,22 @@ impl Services {
         nesting: Nesting<'_>,
         sink: &mut dyn Sink,
     ) -> Result<(), Cut> {
-        let context = planned.context(self, request, nesting);
-        let sink = &mut filters::site_rules(&context, sink);
-        let answered = match context.site.speaks_lscache() {
-            true => answer_or_refuse(&context, &planned.0, &mut lscache::strip(sink)).await,
-            false => answer_or_refuse(&context, &planned.0, sink).await,
-        };
-        answered.map(drop)
+        answer_plainly(&planned.context(self, request, nesting), &planned.0, sink).await
     }
+}
+
+/// Answers a planned request without compression and rate.
+pub(super) async fn answer_plainly(
+    context: &Context<'_>,
+    planned: &SitePlan,
+    sink: &mut dyn Sink,
+) -> Result<(), Cut> {
+    let sink = &mut filters::site_rules(context, sink);
+    let answered = match context.site.speaks_lscache() {
+        true => answer_or_refuse(context, planned, &mut lscache::strip(sink)).await,
+        false => answer_or_refuse(context, planned, sink).await,
+    };
+    answered.map(drop)
 }
 
 impl PlannedFragment {
@@ -62,8 +68,7 @@ impl PlannedFragment {
         request: &'a Request,
         nesting: Nesting<'a>,
     ) -> Context<'a> {
-        let SitePlan { site, effects, user, .. } = &self.0;
-        Context { services, site, request, effects, compression: None, user, nesting }
+        self.0.context(services, request, nesting)
     }
 
     /// The conditions under which the plan is also the plan for another client; `None`: it may be
@@ -77,13 +82,7 @@ impl PlannedFragment {
 
     /// The look-ups for the fragment's page; `None`: it is not kept.
     pub(crate) fn lookup(&self, services: &Services, request: &Request) -> Option<AddressLookup> {
-        let origin = match &self.0.answer {
-            Answer::Path(PathTarget::Script(script)) => OriginApplication::Script(script),
-            Answer::Proxy { application, prefix } => {
-                OriginApplication::Proxy(Passed { application: *application, prefix: *prefix })
-            }
-            _ => return None,
-        };
+        let origin = self.0.origin()?;
         AddressLookup::of(&self.context(services, request, Nesting::default()), origin)
     }
 

@@ -10,6 +10,7 @@ mod explain;
 mod filters;
 mod fragment;
 mod plan;
+mod warm;
 
 use std::io;
 use std::num::NonZeroU64;
@@ -39,6 +40,7 @@ use sendoff_tls::{SiteTls, quic_config};
 
 pub(crate) use self::fragment::{PlannedFragment, change_fragment};
 use self::plan::{Answerer, LimitEffect, Plan, ServerAnswer, SitePlan};
+pub use self::warm::{Fetched, OwnConnection, Warmed};
 use crate::application::proxy::{self, Switched};
 use crate::cached;
 use crate::context::{Context, Nesting};

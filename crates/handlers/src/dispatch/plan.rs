@@ -21,6 +21,9 @@ use sendoff_site::{DecisionContext, Site};
 use sendoff_site_files::router::{PathTarget, Upstream};
 
 use crate::application::authorizer::Denial;
+use crate::application::proxy::Passed;
+use crate::cached::OriginApplication;
+use crate::context::{Context, Nesting};
 use crate::esi;
 use crate::services::Services;
 use crate::subrequest::Asker;
@@ -179,6 +182,29 @@ impl SitePlan {
         }
     }
 
+    /// The application that answers; `None`: the server itself does.
+    pub(super) fn origin(&self) -> Option<OriginApplication<'_>> {
+        match &self.answer {
+            Answer::Path(PathTarget::Script(script)) => Some(OriginApplication::Script(script)),
+            Answer::Proxy { application, prefix } => {
+                let passed = Passed { application: *application, prefix: *prefix };
+                Some(OriginApplication::Proxy(passed))
+            }
+            _ => None,
+        }
+    }
+
+    /// The context of the request for a handler, without compression.
+    pub(super) fn context<'a>(
+        &'a self,
+        services: &'a Services,
+        request: &'a Request,
+        nesting: Nesting<'a>,
+    ) -> Context<'a> {
+        let Self { site, effects, user, .. } = self;
+        Context { services, site, request, effects, compression: None, user, nesting }
+    }
+
     /// True if this server is an intermediary (RFC 9110 §3.7) for the request: it passes it on, or
     /// keeps the response.
     fn passes_on(&self) -> bool {
@@ -313,7 +339,7 @@ impl Services {
 
     /// The answer to a request that needs another connection: over TLS, with a newer version, or
     /// with another client certificate. The site's rules do not apply to it.
-    fn before_rules(&self, site: &Site, request: &Request) -> Option<Answer> {
+    pub(super) fn before_rules(&self, site: &Site, request: &Request) -> Option<Answer> {
         if let Some(location) = site.by_https(request) {
             return Some(Answer::Redirect { status: StatusCode::PERMANENT_REDIRECT, location });
         }

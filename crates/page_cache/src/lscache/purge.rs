@@ -70,6 +70,11 @@ pub(crate) enum Places {
 }
 
 impl NamedPurge {
+    /// The name of the site whose pages are concerned.
+    pub(crate) fn site(&self) -> &str {
+        &self.site
+    }
+
     pub(crate) fn new(site: &str) -> Self {
         let of = PurgedAudience::Public;
         Self { site: site.to_owned(), of, names: Vec::new(), is_stale: false }

@@ -197,6 +197,7 @@ impl Supervisor {
                 .collect(),
             upstreams: Vec::new(),
             requests: Vec::new(),
+            warming: Vec::new(),
             time: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()),
             certificates,
             reloading: reloading.map(|since| since.elapsed().as_secs()),
@@ -224,15 +225,8 @@ impl Supervisor {
         url: Option<&str>,
         reply: oneshot::Sender<ControlAnswer>,
     ) -> impl Future<Output = ()> + use<> {
-        let asked = url.map_or(Ok(Purge::Everything), Purge::of_url).and_then(|purge| {
-            let orders = self.front.orders().ok_or("the front does not run")?;
-            let ask = || -> io::Result<Reply> {
-                let (answer, pipe) = Reply::new()?;
-                orders.send(&ToFront::Purge(purge), &[pipe.as_fd()])?;
-                Ok(answer)
-            };
-            ask().map_err(|error| format!("the front cannot be asked: {error}"))
-        });
+        let asked = url.map_or(Ok(Purge::Everything), Purge::of_url);
+        let asked = asked.and_then(|purge| self.ask_front(&ToFront::Purge(purge)));
         async move {
             let purged = match asked {
                 Ok(answer) => answer.receive::<usize>(PURGE_TIMEOUT).await.map_err(|error| {
@@ -246,6 +240,48 @@ impl Supervisor {
                 Err(why) => ControlAnswer::Failed(why),
             });
         }
+    }
+
+    /// Has the front make the pages of sitemaps that are missing.
+    pub(super) fn warm(
+        &self,
+        reply: oneshot::Sender<ControlAnswer>,
+    ) -> impl Future<Output = ()> + use<> {
+        let asked = self.ask_front(&ToFront::Warm);
+        async move {
+            let sites = match asked {
+                Ok(answer) => answer
+                    .receive::<usize>(STATUS_TIMEOUT)
+                    .await
+                    .map_err(|error| format!("the front does not answer: {error}")),
+                Err(why) => Err(why),
+            };
+            // The send fails if the client has disconnected.
+            let _ = reply.send(match sites {
+                Ok(0) => ControlAnswer::Failed(
+                    "no site has a sitemap: write warm = \"/sitemap.xml\" under [[site]]"
+                        .to_owned(),
+                ),
+                Ok(1) => ControlAnswer::Done(
+                    "missing pages of 1 site are being made: see sendoff status".to_owned(),
+                ),
+                Ok(sites) => ControlAnswer::Done(format!(
+                    "missing pages of {sites} sites are being made: see sendoff status"
+                )),
+                Err(why) => ControlAnswer::Failed(why),
+            });
+        }
+    }
+
+    /// Sends the front an order that it answers.
+    fn ask_front(&self, order: &ToFront) -> Result<Reply, String> {
+        let orders = self.front.orders().ok_or("the front does not run")?;
+        let ask = || -> io::Result<Reply> {
+            let (answer, pipe) = Reply::new()?;
+            orders.send(order, &[pipe.as_fd()])?;
+            Ok(answer)
+        };
+        ask().map_err(|error| format!("the front cannot be asked: {error}"))
     }
 
     /// Lets the front finish its responses and the workers their scripts, and ends all of them at

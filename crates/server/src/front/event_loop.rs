@@ -106,6 +106,7 @@ impl EventLoop {
                 spawn_local(Rc::clone(&running).note_failure(pool, Arc::clone(&announce)));
             }
         }
+        running.warm(&generation.config);
         drop(generation);
         spawn_local(close_unused_files(Rc::downgrade(&running.services)));
         spawn_local(Rc::clone(&running).follow(orders));
@@ -114,6 +115,7 @@ impl EventLoop {
         spawn_local(Rc::clone(&running).take_links(links, snapshots, announce));
         lifecycle.reached(Stage::Draining).await;
         running.close_listeners();
+        running.end_warming();
         drop(running);
         let kept = lifecycle.end_kept();
         tokio::pin!(kept);

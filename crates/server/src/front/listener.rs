@@ -69,6 +69,15 @@ impl Listening {
         self.scheme.set(scheme(config));
     }
 
+    /// The scheme of its connections, and its address.
+    pub(super) fn address(&self) -> Option<(Scheme, Endpoint)> {
+        let local = match &self.socket {
+            Socket::Tcp(socket) => socket.local_addr().ok()?.into(),
+            Socket::Unix(_, path) => Endpoint::Unix(Some(Rc::clone(path))),
+        };
+        Some((self.scheme.get(), local))
+    }
+
     /// Accepts a connection; `None` if the client has already gone.
     ///
     /// # Errors

@@ -12,6 +12,7 @@ mod pool_status;
 mod proxy_header;
 mod running;
 mod running_loop;
+mod warming;
 
 use std::collections::HashMap;
 use std::fs::File;

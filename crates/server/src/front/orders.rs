@@ -34,6 +34,8 @@ pub enum FrontOrder {
     Status(oneshot::Sender<Status>),
     /// Forget kept pages. The answer is their number.
     Purge(Purge, oneshot::Sender<usize>),
+    /// Make the pages of sitemaps that are missing. The answer is the number of sites.
+    Warm(oneshot::Sender<usize>),
 }
 
 /// Another configuration for a running front.

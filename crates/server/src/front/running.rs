@@ -158,7 +158,10 @@ impl RunningFront {
             let (ended, abandoned) = (Arc::clone(&pool), Arc::clone(&pool));
             let out_of_memory = || ended.note_out_of_memory();
             let result = match &program {
-                Some(NewProgram { program, .. }) => program.receive(socket, out_of_memory).await,
+                Some(NewProgram { program, .. }) => {
+                    let purges = |counters| pool.set_purge_counters(Some(counters));
+                    program.receive(socket, out_of_memory, purges).await
+                }
                 None => {
                     let failing = Arc::clone(&pool);
                     let answers = |questions| {
@@ -219,6 +222,12 @@ impl RunningFront {
                     let cache = Arc::clone(&self.means.page_cache);
                     // Fails if the other side no longer waits for the answer.
                     drop(spawn_blocking(move || reply.send(cache.purge(&purge))));
+                }
+                FrontOrder::Warm(reply) => {
+                    if let Some(first) = self.loops.first() {
+                        // Fails only if the loop has ended.
+                        let _ = first.orders.send(LoopOrder::Warm(reply));
+                    }
                 }
                 FrontOrder::Reload(reload, reply) => {
                     let running = Rc::clone(self);

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use sendoff_compress::Compressor;
-use sendoff_config::{FrontConfig, ListenAddress, Listener};
+use sendoff_config::{Config, FrontConfig, ListenAddress, Listener};
 use sendoff_delivery::Snapshots;
 use sendoff_delivery::blocked::set_most;
 use sendoff_exchange::clients::{Connections, RequestCounts};
@@ -20,6 +20,7 @@ use sendoff_exchange::service::Current;
 use sendoff_handlers::services::Services;
 use sendoff_http3_server as http3;
 use sendoff_lua_host::Dictionaries;
+use sendoff_message::request::{Endpoint, Scheme};
 use sendoff_observe::gather::{Figures, Gatherer, Reply};
 use sendoff_observe::upstreams::upstreams_status;
 use sendoff_page_cache::PageCache;
@@ -38,7 +39,7 @@ use sendoff_upstream_worker::deadline::{Deadlines, enforce};
 use sendoff_upstream_worker::link::{Link, LocalPool};
 use sendoff_upstream_worker::register::NewLink;
 use sendoff_upstream_worker::tuner::tune;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::spawn_local;
 use tokio::time::Instant;
 
@@ -47,10 +48,13 @@ use super::announce::Announce;
 use super::budget::DescriptorBudget;
 use super::generation::{Generation, NewPool, NewProgram, Tasks};
 use super::listener::Listening;
+use super::warming::Warming;
 
 /// An order to a running event loop. Dropping `done` reports that it has been followed.
 #[derive(Debug)]
 pub(super) enum LoopOrder {
+    /// Make the pages of sitemaps that are missing. The answer is the number of sites.
+    Warm(oneshot::Sender<usize>),
     /// Report the state of the loop.
     Status(mpsc::UnboundedSender<Status>),
     /// Add a pool, in the next place.
@@ -147,6 +151,8 @@ pub(super) struct RunningLoop {
     flusher: Rc<Flusher>,
     /// The tasks of the current generation.
     tasks: RefCell<Tasks>,
+    /// Empty on all event loops but the first.
+    warming: Warming,
 }
 
 impl RunningLoop {
@@ -216,6 +222,28 @@ impl RunningLoop {
             log_sender,
             flusher,
             tasks,
+            warming: Warming::default(),
+        }
+    }
+
+    /// Begins to make the pages of sitemaps. One event loop does this for all.
+    pub(super) fn warm(self: &Rc<Self>, config: &Config) {
+        if self.number == 0 {
+            self.warming.serve(self, config);
+        }
+    }
+
+    /// Ends it.
+    pub(super) fn end_warming(&self) {
+        self.warming.end();
+    }
+
+    /// The scheme and the address of the listener in this place; `None`: it is closed, or one for
+    /// HTTP/3.
+    pub(super) fn address(&self, place: usize) -> Option<(Scheme, Endpoint)> {
+        match self.listeners.borrow().get(&place)? {
+            Accepting::Connections { listener, .. } => listener.address(),
+            Accepting::Quic { .. } => None,
         }
     }
 
@@ -288,6 +316,7 @@ impl RunningLoop {
         while let Some(order) = orders.recv().await {
             match order {
                 // Fails if the other side no longer waits for the answer.
+                LoopOrder::Warm(reply) => drop(reply.send(self.warming.order())),
                 LoopOrder::Status(reply) => drop(reply.send(self.status())),
                 LoopOrder::AddPool { pool, done: _done } => {
                     self.places.borrow_mut().push(PoolOnLoop::new(pool, self.number));
@@ -297,6 +326,7 @@ impl RunningLoop {
                     if let Some(listeners) = listeners {
                         self.change_listeners(listeners);
                     }
+                    self.warm(&generation.config);
                 }
                 LoopOrder::EndPool { place } => self.end_pool(place),
             }
@@ -415,6 +445,7 @@ impl RunningLoop {
             upstreams: upstreams_status(&services.attached, &services.gateways),
             limits: Limit::met(),
             requests: services.at_work.status(),
+            warming: self.warming.status(),
         }
     }
 

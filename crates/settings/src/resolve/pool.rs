@@ -311,6 +311,12 @@ fn pool(section: &Pool, context: &mut Context<'_>) -> PoolConfig {
     let program = command.map(|command| program::program(section, command, context));
     if command.is_none() {
         bounds_have_a_meaning(section, context);
+        if let Some(fragments) = &section.fragments {
+            context
+                .problems
+                .error(fragments.place, "fragments is for pools with a command")
+                .help("PHP has its own setting: php_ini = { \"sendoff.fragments\" = \"64M\" }");
+        }
         if let Some(each) = &section.requests_per_process {
             context
                 .problems

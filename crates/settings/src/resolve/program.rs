@@ -9,6 +9,9 @@ use sendoff_setting_values::{At, Command, Count, Place};
 use super::context::{Context, unusable};
 use crate::keys::Pool;
 
+/// Sizes of the memory for fragments.
+const FRAGMENTS: std::ops::RangeInclusive<u64> = 8 << 20..=4 << 30;
+
 /// The program of a pool whose section has a command. Reports a command that cannot be run.
 pub(super) fn program(section: &Pool, command: &At<Command>, context: &mut Context<'_>) -> Program {
     if section.name.place == Place::Default {
@@ -22,7 +25,16 @@ pub(super) fn program(section: &Pool, command: &At<Command>, context: &mut Conte
     let file = find(section, command, root, context).unwrap_or_default();
     let each = section.requests_per_process.as_ref();
     let requests_per_process = each.map(|at| u32::try_from(at.value.0).unwrap_or(u32::MAX));
-    Program { file, command: command.value.0.clone(), requests_per_process }
+    let fragments = section.fragments.as_ref().map(|size| {
+        if !FRAGMENTS.contains(&size.value.0) {
+            context
+                .problems
+                .error(size.place, "the memory for fragments has from 8M to 4G")
+                .help("it is used only as fragments are kept: fragments = \"32M\"");
+        }
+        size.value.0
+    });
+    Program { file, command: command.value.0.clone(), requests_per_process, fragments }
 }
 
 /// The number of processes. Only PHP has numbers that follow the load.

@@ -122,6 +122,7 @@ impl Context<'_> {
                 Htaccess::On => sendoff_config::Htaccess::Obeyed,
             },
             page_cache: section.page_cache.as_ref().map(|keep| keep.value.0),
+            warm: section.warm.as_ref().map(|sitemap| sitemap.value.0.clone()),
             esi: section.esi.value,
             purge_from: values(section.purge_from.as_ref(), |client| client.0),
             access_log: self.access_log(section, top),
@@ -142,7 +143,25 @@ impl Context<'_> {
             root_link,
         };
         self.scripts_exist(section, &site);
+        self.warms(section, &site);
         Some(site)
+    }
+
+    /// Checks that pages of the sitemap can be kept, and that its host is known.
+    fn warms(&mut self, section: &keys::Site, site: &Site) {
+        let Some(At { value: sitemap, place }) = &section.warm else { return };
+        if !site.keeps_pages() {
+            self.problems
+                .error(*place, "warm has a meaning only if pages are kept")
+                .help("keep them: page_cache = \"http\", or a time such as \"10m\"");
+        }
+        let names_one = site.hosts.iter().any(|host| matches!(host, Host::Exact(_)));
+        if !names_one && !sitemap.names_host() {
+            let url = format!("https://example.org{}", sitemap.0);
+            self.problems
+                .error(*place, "the host of the sitemap is not known: hosts names none")
+                .help(format!("write its URL: warm = \"{url}\""));
+        }
     }
 
     /// The access log of a site.

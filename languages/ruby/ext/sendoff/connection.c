@@ -632,6 +632,7 @@ RUBY_FUNC_EXPORTED void Init_native(void)
 	rb_define_singleton_method(module, "listener?", native_is_listener, 1);
 	rb_define_singleton_method(module, "end_with_parent", native_end_with_parent, 0);
 	rb_define_singleton_method(module, "converts_newlines?", native_converts_newlines, 1);
+	define_fragments(module);
 	rb_define_singleton_method(class, "accept", connection_accept, 2);
 	rb_define_method(class, "next_request", connection_next_request, 0);
 	rb_define_method(class, "stop", connection_stop, 0);

@@ -69,4 +69,7 @@ VALUE native_converts_newlines(VALUE self, VALUE file);
 /* A descriptor of the open file of a File object, for the caller to close; -1 if there is none. */
 int duplicate_descriptor(VALUE file);
 
+/* Defines the functions for fragments (fragments.c). */
+void define_fragments(VALUE module);
+
 #endif

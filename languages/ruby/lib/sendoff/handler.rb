@@ -13,6 +13,7 @@ module Sendoff
     # Serves the application until a signal stops it.
     def self.run(app, **options)
       listener = listener(options)
+      Sendoff.share_fragments
       processes = number(options, :workers, Etc.nprocessors)
       threads = number(options, :threads, THREADS, least: 1)
       patience = number(options, :stop_timeout, STOP_TIMEOUT)

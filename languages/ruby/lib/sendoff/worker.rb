@@ -191,9 +191,11 @@ module Sendoff
     def answer(connection, env)
       return @app.call(env) unless connection.explains?
 
+      count = FragmentCount.reset
       places = Places.new
       returned = places.follow { @app.call(env) }
       connection.explain("bytes\t#{places.last}\t\t") if places.last
+      connection.explain("note\t\t#{count.note}\t") if count.note
       returned
     end
 
