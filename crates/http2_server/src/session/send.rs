@@ -222,7 +222,7 @@ impl Session {
         self.land(all, frames);
     }
 
-    /// Notes that bytes, and so many DATA frames, are no longer in flight.
+    /// Notes that these numbers of bytes and of DATA frames are no longer in flight.
     pub(super) fn land(&mut self, bytes: usize, frames: usize) {
         self.in_flight -= bytes;
         self.frames -= frames;
