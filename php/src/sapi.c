@@ -96,7 +96,13 @@ void sendoff_sapi_use(sapi_module_struct *module)
 {
 	module->name = "fpm-fcgi";
 	module->pretty_name = "Sendoff";
+#if PHP_VERSION_ID >= 80500
+	/* Before PHP reads the body, whose limits may be settings of the folder. */
+	module->pre_request_init = activate;
+	module->activate = NULL;
+#else
 	module->activate = activate;
+#endif
 	module->deactivate = deactivate;
 	module->ub_write = sendoff_ub_write;
 	module->flush = sendoff_sapi_flush;

@@ -28,7 +28,7 @@ const OWN_PARAMETERS: [(&str, &[&str]); 25] = [
     ("SERVER_PORT", &["$server_port"]),
     ("SERVER_NAME", &["$server_name", "$host", "$http_host"]),
     ("REDIRECT_STATUS", &["200"]),
-    ("HTTP_HOST", &["$http_host", "$host"]),
+    ("HTTP_HOST", &["$http_host", "$host", "$host$is_request_port$request_port"]),
     ("HTTPS", &["$https"]),
     ("PATH_INFO", &["$fastcgi_path_info", "$path_info"]),
     (
