@@ -153,6 +153,26 @@ impl Http3 {
         assert!(read.body.len() >= bytes, "only {} bytes", read.body.len());
     }
 
+    /// Opens a stream, sends bytes on it, and cancels it at once: no response is wanted any more, and
+    /// the client's direction ends (`ends`), or is reset as well.
+    ///
+    /// # Panics
+    /// If the server allows no further stream.
+    pub fn cancel(&mut self, bytes: &[u8], ends: bool) {
+        within_limit(&self.runtime, async {
+            let (mut sender, mut receiver) = self.connection.open_bi().await.expect("a stream");
+            sender.write_all(bytes).await.unwrap();
+            receiver.stop(0x10c_u32.into()).unwrap();
+            if ends {
+                sender.finish().unwrap()
+            } else {
+                sender.reset(0x10c_u32.into()).unwrap()
+            }
+            // The packets leave.
+            tokio::task::yield_now().await;
+        });
+    }
+
     /// Sends requests at the same time. The responses are in the order of the requests.
     ///
     /// # Panics

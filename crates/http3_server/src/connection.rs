@@ -350,6 +350,7 @@ impl<S: Service + 'static> Connection<S> {
     fn new(quic: &Rc<Quic>, streams: &Rc<Streams<S>>) -> Self {
         let (quic, streams) = (Rc::clone(quic), Rc::clone(streams));
         let control = quic.open();
+        control.inspect(|id| quic.begin(*id, 1));
         let (opened, untold) = (Rc::default(), RefCell::default());
         let connection = Self { quic, streams, opened, control, untold };
         let mut settings = BytesMut::new();
@@ -467,6 +468,7 @@ impl<S: Service + 'static> Connection<S> {
                 continue;
             }
             *next = u64::from(id) + 4;
+            self.quic.begin(id, 2);
             let open = StreamGuard::new(&self.streams);
             let quic = Rc::clone(&self.quic);
             tokio::task::spawn_local(Box::pin(request::serve(open, quic, id)));
@@ -476,6 +478,7 @@ impl<S: Service + 'static> Connection<S> {
     fn accept_unidirectional(&self) {
         loop {
             let Some(id) = self.quic.state().streams().accept(Dir::Uni) else { return };
+            self.quic.begin(id, 1);
             let (quic, opened) = (Rc::clone(&self.quic), Rc::clone(&self.opened));
             tokio::task::spawn_local(control::read(quic, id, opened));
         }

@@ -25,7 +25,7 @@ pub(crate) async fn read(quic: Rc<Quic>, id: StreamId, opened: Rc<Opened>) {
     if let Err((code, why)) = read_to_end(&quic, id, &opened, &mut buffer).await {
         quic.close(code.0, why);
     }
-    quic.forget(id);
+    quic.let_go(id);
 }
 
 /// The error of a connection, with its reason for people.

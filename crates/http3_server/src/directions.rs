@@ -200,6 +200,7 @@ impl Drop for Receiver {
         if !self.has_ended {
             self.quic.stop(self.id, Code::NO_ERROR.0);
         }
+        self.quic.let_go(self.id);
     }
 }
 
@@ -216,6 +217,8 @@ struct Rest {
     parts: VecDeque<Bytes>,
     /// The stream ends behind the parts.
     ends: bool,
+    /// The stream has ended, or will be reset.
+    is_over: bool,
 }
 
 impl Rest {
@@ -224,6 +227,7 @@ impl Rest {
         self.quic.write(self.id, &mut self.parts)?;
         let is_all = self.parts.is_empty();
         if is_all && std::mem::take(&mut self.ends) {
+            self.is_over = true;
             self.quic.finish(self.id);
         }
         Ok(is_all)
@@ -238,9 +242,20 @@ impl Rest {
     }
 }
 
+impl Rest {
+    /// Lets the direction go, with a reset if it has not ended: a stream without an end counts among
+    /// those that the client may have open.
+    fn let_go(&mut self) {
+        if !self.is_over {
+            self.quic.reset(self.id, Code::REQUEST_CANCELLED.0);
+        }
+        self.quic.let_go(self.id);
+    }
+}
+
 impl Sender {
     pub(crate) fn new(quic: Rc<Quic>, id: StreamId, send_timeout: Duration) -> Self {
-        let rest = Rest { quic, id, parts: VecDeque::new(), ends: false };
+        let rest = Rest { quic, id, parts: VecDeque::new(), ends: false, is_over: false };
         Self { rest, send_timeout }
     }
 
@@ -329,6 +344,7 @@ impl ResponseSender for Sender {
     /// response that is cut. So it comes two round trips later.
     fn reset(&mut self) {
         self.rest.parts.clear();
+        self.rest.is_over = true;
         let (quic, id) = (Rc::clone(&self.rest.quic), self.rest.id);
         let delay = (quic.state().rtt() * 2).clamp(RESET_DELAY, MOST_RESET_DELAY);
         tokio::task::spawn_local(async move {
@@ -341,19 +357,18 @@ impl ResponseSender for Sender {
 impl Drop for Sender {
     /// The last piece of a response may still wait for the client's windows.
     fn drop(&mut self) {
-        let (quic, id) = (Rc::clone(&self.rest.quic), self.rest.id);
         if self.rest.parts.is_empty() {
-            return quic.forget(id);
+            return self.rest.let_go();
         }
-        let (parts, ends) = (std::mem::take(&mut self.rest.parts), self.rest.ends);
-        let mut rest = Rest { quic, id, parts, ends };
+        let Rest { quic, id, ends, is_over, .. } = &self.rest;
+        let (quic, id, ends, is_over) = (Rc::clone(quic), *id, *ends, *is_over);
+        let parts = std::mem::take(&mut self.rest.parts);
+        let mut rest = Rest { quic, id, parts, ends, is_over };
         let send_timeout = self.send_timeout;
         tokio::task::spawn_local(async move {
             let flushed = std::future::poll_fn(|cx| rest.poll_flush(cx));
-            if timeout(send_timeout, flushed).await.is_err() {
-                rest.quic.reset(id, Code::INTERNAL_ERROR.0);
-            }
-            rest.quic.forget(id);
+            let _late = timeout(send_timeout, flushed).await;
+            rest.let_go();
         });
     }
 }

@@ -6,8 +6,10 @@ use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
 use bytes::Bytes;
-use quinn_proto::{Connection, ConnectionEvent, Dir, StreamId, VarInt, WriteError};
-use quinn_proto::{ReadError, ReadableError};
+use quinn_proto::{
+    Connection, ConnectionEvent, Dir, FinishError, ReadError, ReadableError, StreamId, VarInt,
+    WriteError,
+};
 use sendoff_streams::StreamGone;
 
 /// The most bytes of one read.
@@ -27,6 +29,8 @@ pub(crate) struct Quic {
 /// The task that waits for a stream.
 #[derive(Debug, Default)]
 struct Waiting {
+    /// The directions that tasks still have.
+    directions: u8,
     reader: Option<Waker>,
     writer: Option<Waker>,
     /// The client has asked to stop the response.
@@ -102,16 +106,29 @@ impl Quic {
 
     /// Notes that the client no longer wants the response on a stream.
     pub(crate) fn stopped(&self, id: StreamId) {
-        self.waiting.borrow_mut().entry(id).or_default().is_stopped = true;
+        if let Some(waiting) = self.waiting.borrow_mut().get_mut(&id) {
+            waiting.is_stopped = true;
+        }
         self.writable(id);
         self.readable(id);
     }
 
-    /// Forgets the tasks of a stream that has ended.
-    pub(crate) fn forget(&self, id: StreamId) {
-        let waiting = self.waiting.borrow_mut().remove(&id);
-        // A waker's drop may run foreign code, so it happens after the borrow.
-        drop(waiting);
+    /// Notes that tasks have this number of directions of a stream.
+    pub(crate) fn begin(&self, id: StreamId, directions: u8) {
+        self.waiting.borrow_mut().entry(id).or_default().directions = directions;
+    }
+
+    /// Notes that a task has let one direction go. Behind the last one, the stream is forgotten.
+    pub(crate) fn let_go(&self, id: StreamId) {
+        let mut all = self.waiting.borrow_mut();
+        let Some(waiting) = all.get_mut(&id) else { return };
+        waiting.directions -= 1;
+        if waiting.directions == 0 {
+            let waiting = all.remove(&id);
+            // A waker's drop may run foreign code, so it happens after the borrow.
+            drop(all);
+            drop(waiting);
+        }
     }
 
     fn wait(&self, id: StreamId, cx: &Context<'_>, of: fn(&mut Waiting) -> &mut Option<Waker>) {
@@ -199,10 +216,15 @@ impl Quic {
         Poll::Pending
     }
 
-    /// Ends a stream behind the written bytes. It fails if the client has stopped it, which needs
-    /// no action.
+    /// Ends a stream behind the written bytes. If the client has stopped it, its end is a reset: a
+    /// stream without an end counts among those that the client may have open (RFC 9000 §3.5).
     pub(crate) fn finish(&self, id: StreamId) {
-        let _stopped = self.connection.borrow_mut().send_stream(id).finish();
+        let mut connection = self.connection.borrow_mut();
+        let mut stream = connection.send_stream(id);
+        if let Err(FinishError::Stopped(code)) = stream.finish() {
+            let _reset = stream.reset(code);
+        }
+        drop(connection);
         self.wake();
     }
 

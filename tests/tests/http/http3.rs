@@ -5,6 +5,7 @@ use std::io::Write;
 use std::process::{Command, Stdio};
 
 use rustix::process::Signal;
+use sendoff_tests::http3::{data_frames, headers_frame};
 use sendoff_tests::{
     Authority, Broken, Client, Http3, LIMIT, Request, Response, Server, Site, pattern, processes,
     pypi, sendoff, wait,
@@ -520,5 +521,35 @@ fn the_word_is_checked() {
         let config = site.write_at(site.outside("wrong.toml"), text);
         let said = sendoff(site.root(), &["check", config.to_str().unwrap()]).unwrap_err();
         assert!(said.contains(says), "{listen}: {said}");
+    }
+}
+
+/// A stream that the server does not end counts among the 128 that a client may have open.
+#[test]
+fn cancelled_requests_make_room_for_others() {
+    let site = Site::with("slow.php", "<?php usleep(20000); echo 'slow';");
+    site.write("small.txt", "small");
+    let server = serve(&site);
+    let mut client = connect(&server);
+    let request = |method, path| {
+        headers_frame(&[
+            (":method", method),
+            (":scheme", "https"),
+            (":path", path),
+            (":authority", "localhost"),
+        ])
+    };
+    let (get, slow) = (request("GET", "/small.txt"), request("GET", "/slow.php"));
+    let post = [request("POST", "/slow.php"), data_frames(b"a part of a body")].concat();
+    for number in 0..200 {
+        match number % 5 {
+            0 => client.cancel(&get, true),
+            1 => client.cancel(&slow, true),
+            2 => client.cancel(&get[..3], false),
+            3 => client.cancel(&post, false),
+            _ => client.cancel(&slow, false),
+        }
+        // A client that completes no request would be told to go.
+        assert_eq!(client.ask(&Request::get("/small.txt")).body, b"small", "{number}");
     }
 }
