@@ -74,9 +74,10 @@ impl Incoming {
         Self { decoder, writer, limits, pace: Pace::new(limits.pause), left: None, timer: None }
     }
 
-    /// From now on the client may pause for at most this time.
+    /// From now on the client may pause for at most this time, and send as slowly as it likes: the
+    /// caller limits the time in all.
     pub(super) fn limit_pauses(&mut self, pause: Duration) {
-        self.limits.pause = self.limits.pause.min(pause);
+        self.limits = BodyLimits { pause: self.limits.pause.min(pause), rate: 0 };
         self.pace = Pace::new(self.pace.left().min(pause));
         self.timer = None;
     }

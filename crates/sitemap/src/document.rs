@@ -93,10 +93,9 @@ impl Document {
             let event = match reader.read_event_into(&mut buffer) {
                 Ok(event) => event,
                 Err(error) if kind.is_some() => {
-                    document.cut = Some(match reader.get_ref().limit() {
-                        0 => format!("it has more than {} MiB", MOST_BYTES >> 20),
-                        _ => format!("it is broken at byte {}: {error}", reader.error_position()),
-                    });
+                    let broken =
+                        || format!("it is broken at byte {}: {error}", reader.error_position());
+                    document.cut = Some(too_long(&reader).unwrap_or_else(broken));
                     break;
                 }
                 Err(error) => return Err(format!("it is no XML: {error}")),
@@ -126,7 +125,8 @@ impl Document {
                     extend(&mut address, resolved(&reference).as_deref());
                 }
                 Event::Eof if depth > 0 => {
-                    document.cut = Some("it ends in the middle".to_owned());
+                    let early = || "it ends in the middle".to_owned();
+                    document.cut = Some(too_long(&reader).unwrap_or_else(early));
                 }
                 Event::Eof => break,
                 _ => {}
@@ -191,6 +191,12 @@ fn resolved(reference: &BytesRef<'_>) -> Option<String> {
     }
     let name = reference.decode().ok()?;
     quick_xml::escape::resolve_xml_entity(&name).map(str::to_owned)
+}
+
+/// The reason why a document was not read to its end, if that is its size.
+fn too_long<R>(reader: &Reader<io::Take<R>>) -> Option<String> {
+    let is_too_long = reader.get_ref().limit() == 0;
+    is_too_long.then(|| format!("it has more than {} MiB", MOST_BYTES >> 20))
 }
 
 #[cfg(test)]
@@ -263,7 +269,7 @@ mod tests {
         for body in [large.as_bytes().to_vec(), compressed(large.as_bytes())] {
             let document = Document::read(&body).unwrap();
             assert_eq!(document.pages.len(), 1);
-            assert!(document.cut.is_some());
+            assert_eq!(document.cut.unwrap(), "it has more than 16 MiB");
         }
         for (text, pages) in [
             (format!("<urlset>{url}<url><loc>http"), 1),
