@@ -1,30 +1,23 @@
-//! Makes the pages of sitemaps before clients ask for them (`warm`, docs/page-cache.md).
-//!
-//! One event loop does this for the whole front, with a task for each site. A task walks through the
-//! pages of its sitemap when the front has started, and again after purges that concern the site.
-//! It requests one page at a time, rests for as long as the page has taken, and waits while clients
-//! need the workers. Pages that are kept and fresh cost no request, so a walk after a restart, an
-//! upgrade or a reload only makes pages that are missing.
+//! The walk through the pages of one site.
 
-use std::cell::{Cell, RefCell};
-use std::collections::HashMap;
+use std::cell::Cell;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use sendoff_config::{Config, Host, Site};
+use sendoff_config::{Host, Site};
 use sendoff_handlers::services::Services;
 use sendoff_handlers::{Fetched, OwnConnection, Warmed};
 use sendoff_message::request::{Request, Scheme, host_name};
-use sendoff_report::status::{WarmedPages, WarmingStatus};
+use sendoff_report::status::WarmedPages;
 use sendoff_sitemap::document::MOST_BYTES;
 use sendoff_sitemap::{Document, Location, Step, Walk};
 use tokio::sync::Notify;
-use tokio::task::{spawn_blocking, spawn_local, yield_now};
+use tokio::task::{spawn_blocking, yield_now};
 use tokio::time::{Instant, sleep, timeout};
 
-use super::generation::Tasks;
-use super::running_loop::RunningLoop;
+use super::super::running_loop::RunningLoop;
+use super::WarmState;
 
 /// The longest walk.
 const LONGEST_WALK: Duration = Duration::from_secs(4 * 3600);
@@ -54,83 +47,8 @@ const MOST_LOGGED: u64 = 5;
 /// Redirects of a sitemap that are followed.
 const MOST_REDIRECTS: u8 = 5;
 
-/// The sites whose pages are made before clients ask for them.
-#[derive(Default)]
-pub(super) struct Warming {
-    /// By the name of the site.
-    sites: RefCell<HashMap<String, WarmSite>>,
-}
-
-/// A site, and the task for it.
-struct WarmSite {
-    /// The address of its sitemap, as configured.
-    sitemap: String,
-    state: Rc<WarmState>,
-    _task: Tasks,
-}
-
-/// The part of a site's task that others see.
-struct WarmState {
-    status: RefCell<WarmingStatus>,
-    /// Notified when the operator orders a walk.
-    ordered: Notify,
-}
-
-impl Warming {
-    /// Goes on with the sites that another configuration has, too, and begins with new ones.
-    pub(super) fn serve(&self, running: &Rc<RunningLoop>, config: &Config) {
-        let wanted = || {
-            let sites = config.sites.iter();
-            sites.filter_map(|site| Some((&site.name, site.warm.as_ref()?)))
-        };
-        let mut sites = self.sites.borrow_mut();
-        sites.retain(|name, known| {
-            wanted().any(|(site, sitemap)| site == name && *sitemap == known.sitemap)
-        });
-        for (name, sitemap) in wanted() {
-            if sites.contains_key(name) {
-                continue;
-            }
-            let status = WarmingStatus { site: name.clone(), ..WarmingStatus::default() };
-            let state = Rc::new(WarmState { status: RefCell::new(status), ordered: Notify::new() });
-            let walker = Walker {
-                running: Rc::downgrade(running),
-                site: name.clone(),
-                sitemap: sitemap.clone(),
-                state: Rc::clone(&state),
-                errors_in_row: Cell::default(),
-                in_vain: Cell::default(),
-            };
-            let purged = running.services.get().page_cache.purges_of(name);
-            let task = Tasks(vec![spawn_local(walker.run(purged))]);
-            sites.insert(name.clone(), WarmSite { sitemap: sitemap.clone(), state, _task: task });
-        }
-    }
-
-    /// Ends all walks.
-    pub(super) fn end(&self) {
-        self.sites.borrow_mut().clear();
-    }
-
-    /// Begins a walk at each site. Returns their number.
-    pub(super) fn order(&self) -> usize {
-        let sites = self.sites.borrow();
-        sites.values().for_each(|site| site.state.ordered.notify_one());
-        sites.len()
-    }
-
-    /// The state of each site, by name.
-    pub(super) fn status(&self) -> Vec<WarmingStatus> {
-        let sites = self.sites.borrow();
-        let mut all: Vec<_> =
-            sites.values().map(|site| site.state.status.borrow().clone()).collect();
-        all.sort_by(|one, other| one.site.cmp(&other.site));
-        all
-    }
-}
-
 /// Walks through the pages of one site.
-struct Walker {
+pub(super) struct Walker {
     running: Weak<RunningLoop>,
     site: String,
     sitemap: String,
@@ -149,7 +67,23 @@ enum WalkEnd {
 }
 
 impl Walker {
-    async fn run(self, purged: Arc<Notify>) {
+    pub(super) fn new(
+        running: &Rc<RunningLoop>,
+        site: &str,
+        sitemap: &str,
+        state: &Rc<WarmState>,
+    ) -> Self {
+        Self {
+            running: Rc::downgrade(running),
+            site: site.to_owned(),
+            sitemap: sitemap.to_owned(),
+            state: Rc::clone(state),
+            errors_in_row: Cell::default(),
+            in_vain: Cell::default(),
+        }
+    }
+
+    pub(super) async fn run(self, purged: Arc<Notify>) {
         let Some(services) = self.services() else { return };
         let cache = Arc::clone(&services.page_cache);
         drop(services);
