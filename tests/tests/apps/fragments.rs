@@ -75,6 +75,7 @@ echo json_encode($all);
 "#;
 
 #[test]
+#[cfg_attr(not(debian), ignore = "a class is missing in Ubuntu's package of Symfony's cache")]
 fn values_are_kept_as_psr_16_and_symfony_say() {
     let (_site, server) = serve(&[("page.php", SIMPLE)]);
     let expected = "[true,true,true,[5,false,true,null],[true,null,true,false],[true,1,true,null,\"other\"],\
