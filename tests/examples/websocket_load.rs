@@ -15,7 +15,7 @@ const KEY: &str = "dGhlIHNhbXBsZSBub25jZQ==";
 const ACCEPT: &str = "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=";
 
 /// A text message of 32 bytes with a mask of zeros.
-const MESSAGE: [u8; 38] = *b"\x81\xa0\0\0\0\001234567890123456789012345678901";
+const MESSAGE: [u8; 38] = *b"\x81\xa0\0\0\0\x0001234567890123456789012345678901";
 
 fn main() {
     let arguments: Vec<_> = std::env::args().skip(1).collect();

@@ -164,9 +164,9 @@ impl Http3 {
             sender.write_all(bytes).await.unwrap();
             receiver.stop(0x10c_u32.into()).unwrap();
             if ends {
-                sender.finish().unwrap()
+                sender.finish().unwrap();
             } else {
-                sender.reset(0x10c_u32.into()).unwrap()
+                sender.reset(0x10c_u32.into()).unwrap();
             }
             // The packets leave.
             tokio::task::yield_now().await;

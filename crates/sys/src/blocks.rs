@@ -72,8 +72,8 @@ impl Blocks {
 
 /// The two places where blocks of a kind may be. Kinds that share a place take turns.
 fn places(kind: usize) -> [usize; 2] {
-    let hash = (kind ^ kind >> 7) / ALIGNMENT;
-    [hash % SIZES, (hash / SIZES ^ hash ^ SIZES / 2) % SIZES]
+    let hash = (kind ^ (kind >> 7)) / ALIGNMENT;
+    [hash % SIZES, ((hash / SIZES) ^ hash ^ (SIZES / 2)) % SIZES]
 }
 
 /// The size and alignment of blocks as one number; `None` if such blocks are not kept.
