@@ -143,7 +143,7 @@ impl ResponseSender for Sender {
     }
 
     fn in_flight(&self) -> usize {
-        self.session.borrow_mut().live(self.id).map_or(0, |stream| stream.output.in_flight)
+        self.session.borrow_mut().live(self.id).map_or(0, |stream| stream.output.in_flight.bytes)
     }
 
     /// The connection's task sends them.

@@ -6,6 +6,8 @@ use std::io::IoSlice;
 use bytes::{Buf, BytesMut};
 use sendoff_delivery::Piece;
 
+use super::stream::InFlight;
+
 /// The frames, in the order in which they are sent.
 #[derive(Debug, Default)]
 pub(super) struct Output {
@@ -103,9 +105,9 @@ impl Output {
         count
     }
 
-    /// Drops bytes that were sent. Calls `taken` for each body among them with the stream, the number
-    /// of bytes, and true if they end a frame.
-    pub(super) fn advance(&mut self, mut bytes: usize, mut taken: impl FnMut(u32, usize, bool)) {
+    /// Drops bytes that were sent. Calls `taken` with the stream of each body among them, the number of
+    /// its bytes, and the frame that they end.
+    pub(super) fn advance(&mut self, mut bytes: usize, mut taken: impl FnMut(u32, InFlight)) {
         loop {
             let is_last = self.chunks.len() == 1;
             let Some(chunk) = self.chunks.front_mut() else { break };
@@ -118,7 +120,8 @@ impl Output {
                 Chunk::Frames(frames) => frames.advance(now),
                 Chunk::Piece { stream, piece } => {
                     piece.advance(now);
-                    taken(*stream, now, !piece.has_remaining());
+                    let frames = usize::from(!piece.has_remaining());
+                    taken(*stream, InFlight { bytes: now, frames });
                 }
             }
             if chunk.len() > 0 {

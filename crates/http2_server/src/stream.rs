@@ -1,6 +1,7 @@
 //! One stream of a connection (RFC 9113 §5.1).
 
 use std::collections::VecDeque;
+use std::ops::{AddAssign, SubAssign};
 use std::task::{Context, Waker};
 
 use bytes::{Buf, Bytes, BytesMut};
@@ -58,10 +59,8 @@ pub(super) struct Outgoing {
     pub(super) window: i64,
     /// A share of the connection's window.
     pub(super) share: usize,
-    /// Bytes that were given and that the transport has not taken.
-    pub(super) in_flight: usize,
-    /// The DATA frames among them.
-    pub(super) frames: usize,
+    /// DATA frames that were given and that the transport has not taken.
+    pub(super) in_flight: InFlight,
     /// The last frame has been given.
     pub(super) is_complete: bool,
     /// The last frame has been passed to the output.
@@ -70,6 +69,27 @@ pub(super) struct Outgoing {
     pub(super) awaits_share: bool,
     /// The stream waits until fewer of its bytes, or of the connection's, are in flight.
     pub(super) awaits_taken: bool,
+}
+
+/// Numbers of DATA frames with contents, and of bytes of these contents.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct InFlight {
+    pub(super) bytes: usize,
+    pub(super) frames: usize,
+}
+
+impl AddAssign for InFlight {
+    fn add_assign(&mut self, more: Self) {
+        self.bytes += more.bytes;
+        self.frames += more.frames;
+    }
+}
+
+impl SubAssign for InFlight {
+    fn sub_assign(&mut self, less: Self) {
+        self.bytes -= less.bytes;
+        self.frames -= less.frames;
+    }
 }
 
 /// A frame of a response behind its head.
@@ -96,8 +116,7 @@ impl Stream {
             queue: VecDeque::new(),
             window,
             share: 0,
-            in_flight: 0,
-            frames: 0,
+            in_flight: InFlight::default(),
             is_complete: false,
             has_ended: false,
             awaits_share: false,
@@ -148,17 +167,17 @@ impl Input {
 }
 
 impl Outgoing {
-    /// Drops the frames that wait; returns the number of bytes of their bodies, and of frames.
-    pub(super) fn clear(&mut self) -> (usize, usize) {
-        let size = |frame: &OutFrame| match frame {
-            OutFrame::Data { piece, .. } => piece.remaining(),
-            OutFrame::Trailers(_) => 0,
-        };
-        let bytes = self.queue.iter().map(size).sum();
-        let frames = self.queue.iter().filter(|frame| size(frame) > 0).count();
-        self.queue = VecDeque::new();
-        self.in_flight -= bytes;
-        self.frames -= frames;
-        (bytes, frames)
+    /// Drops the frames that wait, and returns them as numbers.
+    pub(super) fn clear(&mut self) -> InFlight {
+        let mut dropped = InFlight::default();
+        for frame in std::mem::take(&mut self.queue) {
+            if let OutFrame::Data { piece, .. } = frame
+                && piece.has_remaining()
+            {
+                dropped += InFlight { bytes: piece.remaining(), frames: 1 };
+            }
+        }
+        self.in_flight -= dropped;
+        dropped
     }
 }

@@ -19,7 +19,7 @@ use super::output::Output;
 use super::settings::{
     CONNECTION_WINDOW, RESET_FOR_ERRORS, RESET_REMEMBERED, UNREAD_ANSWERS, announced,
 };
-use super::stream::Stream;
+use super::stream::{InFlight, Stream};
 
 pub(super) use receive::{NewStream, Received};
 
@@ -54,10 +54,8 @@ pub(super) struct Session {
     initial_window: i64,
     /// The sum of the shares of the window that streams have and have not used.
     shares: usize,
-    /// Bytes of responses that were given and that the transport has not taken.
-    in_flight: usize,
-    /// The DATA frames among them.
-    frames: usize,
+    /// DATA frames that were given and that the transport has not taken.
+    in_flight: InFlight,
     /// The streams that wait for a share, in order of arrival.
     awaiting_share: VecDeque<u32>,
     /// The streams with frames that wait for their turn, one frame at a time.
@@ -103,8 +101,7 @@ impl Session {
             window: INITIAL_WINDOW.into(),
             initial_window: INITIAL_WINDOW.into(),
             shares: 0,
-            in_flight: 0,
-            frames: 0,
+            in_flight: InFlight::default(),
             awaiting_share: VecDeque::new(),
             ready: VecDeque::new(),
             output,
@@ -195,9 +192,7 @@ impl Session {
         self.farewell = Farewell::Ended;
         self.ready.clear();
         for stream in &mut self.streams {
-            let (bytes, frames) = stream.output.clear();
-            self.in_flight -= bytes;
-            self.frames -= frames;
+            self.in_flight -= stream.output.clear();
             stream.wake();
         }
     }
@@ -230,13 +225,13 @@ impl Session {
     fn drop_stream(&mut self, id: u32) {
         let Some(stream) = self.get(id) else { return };
         stream.is_reset = true;
-        let (dropped, frames) = stream.output.clear();
+        let dropped = stream.output.clear();
         let held = std::mem::take(&mut stream.input.held);
         stream.input.body = BytesMut::new();
         stream.wake();
         // The client has not seen these bytes.
-        self.window += i64::try_from(dropped).unwrap_or(0);
-        self.land(dropped, frames);
+        self.window += i64::try_from(dropped.bytes).unwrap_or(0);
+        self.land(dropped);
         self.give_back(held);
         self.return_share(id);
         self.share_out();

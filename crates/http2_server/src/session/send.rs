@@ -14,7 +14,7 @@ use sendoff_http2::{Code, MAX_FRAME, encode};
 use sendoff_streams::STREAM_BUFFER;
 
 use super::super::settings::{FRAMES_IN_FLIGHT, STREAM_FRAMES, in_flight};
-use super::super::stream::OutFrame;
+use super::super::stream::{InFlight, OutFrame};
 use super::Session;
 
 /// The bytes that are passed to the transport at a time.
@@ -23,7 +23,8 @@ const AT_ONCE: usize = 64 * 1024;
 impl Session {
     /// The bytes that may be shared out.
     fn unshared(&self) -> usize {
-        if self.in_flight + self.shares >= in_flight() || self.frames >= FRAMES_IN_FLIGHT {
+        let InFlight { bytes, frames } = self.in_flight;
+        if bytes + self.shares >= in_flight() || frames >= FRAMES_IN_FLIGHT {
             return 0;
         }
         usize::try_from(self.window).unwrap_or(0).saturating_sub(self.shares)
@@ -123,9 +124,8 @@ impl Session {
         let share = std::mem::take(&mut output.share);
         debug_assert!(len <= share, "a piece without room");
         output.window -= i64::try_from(len).unwrap_or(i64::MAX);
-        output.in_flight += len;
-        let frames = len.div_ceil(frame);
-        output.frames += frames;
+        let given = InFlight { bytes: len, frames: len.div_ceil(frame) };
+        output.in_flight += given;
         output.is_complete = ends;
         let was_ready = !output.queue.is_empty();
         while piece.remaining() > frame {
@@ -134,8 +134,7 @@ impl Session {
         }
         output.queue.push_back(OutFrame::Data { piece, ends });
         self.window -= i64::try_from(len).unwrap_or(i64::MAX);
-        self.in_flight += len;
-        self.frames += frames;
+        self.in_flight += given;
         self.shares -= share;
         if share > len {
             self.share_out();
@@ -206,30 +205,27 @@ impl Session {
     /// Notes that the transport has taken bytes.
     pub(crate) fn take(&mut self, bytes: usize) {
         let Self { output, streams, .. } = self;
-        let (mut all, mut frames) = (0, 0);
-        output.advance(bytes, |id, taken, ends_frame| {
+        let mut all = InFlight::default();
+        output.advance(bytes, |id, taken| {
             all += taken;
-            frames += usize::from(ends_frame);
             let Ok(place) = streams.binary_search_by_key(&id, |stream| stream.id) else { return };
             let stream = &mut streams[place];
             stream.output.in_flight -= taken;
-            stream.output.frames -= usize::from(ends_frame);
             if stream.output.awaits_taken && stream.output.is_half_empty() {
                 stream.output.awaits_taken = false;
                 stream.wake();
             }
         });
-        self.land(all, frames);
+        self.land(all);
     }
 
-    /// Notes that these numbers of bytes and of DATA frames are no longer in flight.
-    pub(super) fn land(&mut self, bytes: usize, frames: usize) {
-        self.in_flight -= bytes;
-        self.frames -= frames;
+    /// Notes that these frames are no longer in flight.
+    pub(super) fn land(&mut self, landed: InFlight) {
+        self.in_flight -= landed;
+        let InFlight { bytes, frames } = self.in_flight;
         // Not after each frame, so that a woken stream can give several.
-        let is_half_empty =
-            self.in_flight <= in_flight() / 2 && self.frames <= FRAMES_IN_FLIGHT / 2;
-        if bytes > 0 && is_half_empty {
+        let is_half_empty = bytes <= in_flight() / 2 && frames <= FRAMES_IN_FLIGHT / 2;
+        if landed.bytes > 0 && is_half_empty {
             self.share_out();
             for stream in &mut self.streams {
                 if std::mem::take(&mut stream.output.awaits_taken) {
@@ -241,7 +237,7 @@ impl Session {
 
     /// True if the transport has taken all bytes of responses.
     pub(crate) fn is_taken(&self) -> bool {
-        self.in_flight == 0
+        self.in_flight.bytes == 0
     }
 
     /// Lets one direction of a stream go. `is_body`: the task does not want the rest of the request.
@@ -275,15 +271,15 @@ impl super::super::stream::Outgoing {
             return 0;
         }
         let window = usize::try_from(self.window).unwrap_or(0);
-        owed.min(window).min(STREAM_BUFFER - self.in_flight)
+        owed.min(window).min(STREAM_BUFFER - self.in_flight.bytes)
     }
 
     /// True if no more may be given until the transport has taken some.
     fn is_full(&self) -> bool {
-        self.in_flight >= STREAM_BUFFER || self.frames >= STREAM_FRAMES
+        self.in_flight.bytes >= STREAM_BUFFER || self.in_flight.frames >= STREAM_FRAMES
     }
 
     fn is_half_empty(&self) -> bool {
-        self.in_flight <= STREAM_BUFFER / 2 && self.frames <= STREAM_FRAMES / 2
+        self.in_flight.bytes <= STREAM_BUFFER / 2 && self.in_flight.frames <= STREAM_FRAMES / 2
     }
 }

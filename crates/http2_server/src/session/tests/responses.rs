@@ -341,7 +341,7 @@ fn the_bytes_that_wait_are_counted() {
     let (mut heads, mut at) = (8 * FRAME_HEADER + 3, 0);
     for step in [3, 17, 20_000, 1, 12_345, 5_000].into_iter().cycle() {
         assert_eq!(
-            (peer.session.output.len(), peer.session.in_flight + heads),
+            (peer.session.output.len(), peer.session.in_flight.bytes + heads),
             (left, left),
             "{at}"
         );
@@ -350,9 +350,9 @@ fn the_bytes_that_wait_are_counted() {
         if step == 0 {
             break;
         }
-        let in_flight = peer.session.in_flight;
+        let in_flight = peer.session.in_flight.bytes;
         peer.session.take(step);
-        heads -= step - (in_flight - peer.session.in_flight);
+        heads -= step - (in_flight - peer.session.in_flight.bytes);
         (left, at) = (left - step, at + step);
     }
 }
