@@ -153,24 +153,23 @@ impl Driver {
     fn event(&mut self) -> Option<Happened> {
         loop {
             let event = self.quic.state().poll()?;
+            self.has_woken |= matches!(
+                event,
+                Event::Stream(
+                    StreamEvent::Opened { .. }
+                        | StreamEvent::Readable { .. }
+                        | StreamEvent::Writable { .. }
+                )
+            );
             match event {
                 Event::Connected => return Some(Happened::Connected),
                 Event::ConnectionLost { reason } => {
                     self.quic.lose();
                     return Some(Happened::Lost(reason));
                 }
-                Event::Stream(StreamEvent::Opened { dir }) => {
-                    self.has_woken = true;
-                    return Some(Happened::Opened(dir));
-                }
-                Event::Stream(StreamEvent::Readable { id }) => {
-                    self.has_woken = true;
-                    self.quic.readable(id);
-                }
-                Event::Stream(StreamEvent::Writable { id }) => {
-                    self.has_woken = true;
-                    self.quic.writable(id);
-                }
+                Event::Stream(StreamEvent::Opened { dir }) => return Some(Happened::Opened(dir)),
+                Event::Stream(StreamEvent::Readable { id }) => self.quic.readable(id),
+                Event::Stream(StreamEvent::Writable { id }) => self.quic.writable(id),
                 Event::Stream(StreamEvent::Stopped { id, .. }) => self.quic.stopped(id),
                 Event::Stream(StreamEvent::Finished { .. } | StreamEvent::Available { .. })
                 | Event::HandshakeDataReady

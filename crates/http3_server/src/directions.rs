@@ -240,11 +240,9 @@ impl Rest {
         self.quic.wait_writable(self.id, cx);
         Poll::Pending
     }
-}
 
-impl Rest {
-    /// Lets the direction go, with a reset if it has not ended: a stream without an end counts among
-    /// those that the client may have open.
+    /// Lets the direction go, with a reset if it has not ended: a client may have 128 streams
+    /// without an end.
     fn let_go(&mut self) {
         if !self.is_over {
             self.quic.reset(self.id, Code::REQUEST_CANCELLED.0);
@@ -360,10 +358,8 @@ impl Drop for Sender {
         if self.rest.parts.is_empty() {
             return self.rest.let_go();
         }
-        let Rest { quic, id, ends, is_over, .. } = &self.rest;
-        let (quic, id, ends, is_over) = (Rc::clone(quic), *id, *ends, *is_over);
-        let parts = std::mem::take(&mut self.rest.parts);
-        let mut rest = Rest { quic, id, parts, ends, is_over };
+        let (quic, parts) = (Rc::clone(&self.rest.quic), std::mem::take(&mut self.rest.parts));
+        let mut rest = Rest { quic, parts, ..self.rest };
         let send_timeout = self.send_timeout;
         tokio::task::spawn_local(async move {
             let flushed = std::future::poll_fn(|cx| rest.poll_flush(cx));

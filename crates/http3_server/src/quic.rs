@@ -216,8 +216,8 @@ impl Quic {
         Poll::Pending
     }
 
-    /// Ends a stream behind the written bytes. If the client has stopped it, its end is a reset: a
-    /// stream without an end counts among those that the client may have open (RFC 9000 §3.5).
+    /// Ends a stream behind the written bytes, by a reset if the client has stopped it (RFC 9000
+    /// §3.5): the client may have 128 streams without an end.
     pub(crate) fn finish(&self, id: StreamId) {
         let mut connection = self.connection.borrow_mut();
         let mut stream = connection.send_stream(id);
