@@ -6,13 +6,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 use std::{env, io, ptr, slice};
 
-use sendoff_sys::fragments::{Asked, Making};
+use sendoff_sys::fragments::{Asked, INHERITED, Making};
 
 use crate::{bytes, set_errno};
-
-/// The environment variable by which a process inherits the fragments of its pool: the numbers of
-/// two descriptors.
-const INHERITED: &str = "SENDOFF_FRAGMENTS";
 
 /// The fragments of a pool (docs/fragments.md): parts of pages that one process makes and all send.
 /// They are in memory that processes share, and stay until the process ends.

@@ -14,14 +14,11 @@ use rustix::process::{
 };
 use rustix::thread::CapabilitySet;
 use sendoff_config::{PoolConfig, Program};
+use sendoff_sys::fragments::INHERITED;
 use sendoff_sys::process::{find_user, leave_only_standard, pass_on_capabilities, reset_signals};
 
 /// `LANG` for all processes, since they inherit no environment: programs print UTF-8.
 const LANG: &str = "C.UTF-8";
-
-/// The variable with the descriptors of the memory for fragments and of its counters
-/// (`include/sendoff.h`, `sendoff_fragments_of_pool`).
-const FRAGMENTS: &str = "SENDOFF_FRAGMENTS";
 
 /// Standard input, with the listening socket, and the output streams of a process.
 #[derive(Debug)]
@@ -111,7 +108,7 @@ pub(super) fn become_program(
     };
     if let Some([memory, counters]) = &inherited {
         let numbers = format!("{},{}", memory.as_raw_fd(), counters.as_raw_fd());
-        environment.push((FRAGMENTS.into(), numbers.into()));
+        environment.push((INHERITED.into(), numbers.into()));
     }
     // The descriptor for the master's signals is closed.
     reset_signals();

@@ -6,12 +6,17 @@ use std::io::{self, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::{ptr, slice};
 
-use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, memfd_create};
+use rustix::fs::{
+    MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, ftruncate, memfd_create,
+};
 use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};
 
 /// The seals that make a file's contents immutable.
 const FINAL: SealFlags = SealFlags::WRITE.union(SealFlags::SHRINK);
+
+/// The seals that fix a file's size.
+const FIXED_SIZE: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW);
 
 /// Bytes in a sealed file, mapped. All processes that have the descriptor always read the same
 /// bytes.
@@ -108,6 +113,27 @@ pub fn sealed(
     fill(file.as_fd())?;
     fcntl_add_seals(&file, FINAL | SealFlags::GROW | SealFlags::SEAL)?;
     Ok(file)
+}
+
+/// Creates a memory file of `len` zeros, whose size no process can change. Pages cost nothing until
+/// they are used.
+///
+/// # Errors
+/// `EFBIG`: `len` exceeds `RLIMIT_FSIZE`. Also errors of `memfd_create(2)`.
+pub(crate) fn of_fixed_size(name: &str, len: u64) -> rustix::io::Result<OwnedFd> {
+    fits(len)?;
+    let file = memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
+    ftruncate(&file, len)?;
+    fcntl_add_seals(&file, FIXED_SIZE | SealFlags::SEAL)?;
+    Ok(file)
+}
+
+/// True if no process can change the size of a memory file.
+///
+/// # Errors
+/// `EINVAL`: it is none.
+pub(crate) fn has_fixed_size(fd: impl AsFd) -> rustix::io::Result<bool> {
+    Ok(fcntl_get_seals(fd)?.contains(FIXED_SIZE))
 }
 
 /// Returns an error if a memory file may not have `len` bytes. For a larger one the kernel would

@@ -11,11 +11,10 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use fnv::FnvHasher;
-use rustix::fs::{
-    MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, ftruncate, memfd_create,
-};
+use rustix::fs::fstat;
 use rustix::io::Errno;
 
+use crate::memfd;
 use crate::shared::Map;
 
 /// Number of counters, a power of two: 64 KiB.
@@ -47,11 +46,7 @@ impl PurgeCounters {
     /// # Errors
     /// Errors of `memfd_create(2)`, `ftruncate(2)` and `mmap(2)`.
     pub fn create() -> io::Result<(Self, OwnedFd)> {
-        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
-        crate::memfd::fits(LEN as u64)?;
-        let fd = memfd_create("sendoff-purges", flags)?;
-        ftruncate(&fd, LEN as u64)?;
-        fcntl_add_seals(&fd, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
+        let fd = memfd::of_fixed_size("sendoff-purges", LEN as u64)?;
         Ok((Self::map(&fd)?, fd))
     }
 
@@ -60,8 +55,7 @@ impl PurgeCounters {
     /// # Errors
     /// `EINVAL`: the size is wrong, or not sealed. Also errors of `mmap(2)`.
     pub fn open(fd: &OwnedFd) -> io::Result<Self> {
-        let is_sealed = fcntl_get_seals(fd)?.contains(SealFlags::SHRINK | SealFlags::GROW);
-        if !is_sealed || usize::try_from(fstat(fd)?.st_size) != Ok(LEN) {
+        if !memfd::has_fixed_size(fd)? || usize::try_from(fstat(fd)?.st_size) != Ok(LEN) {
             return Err(Errno::INVAL.into());
         }
         Self::map(fd)
@@ -110,6 +104,8 @@ impl PurgeCounters {
 
 #[cfg(test)]
 mod tests {
+    use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
+
     use super::*;
 
     #[test]

@@ -16,9 +16,6 @@ use std::slice;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use rustix::fs::{
-    MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, ftruncate, memfd_create,
-};
 use rustix::io::Errno;
 
 use crate::memfd;
@@ -120,11 +117,7 @@ impl Writer {
         if !shape.is_consistent() || header.len() as u64 > shape.counters_at {
             return Err(Errno::INVAL.into());
         }
-        memfd::fits(shape.len())?;
-        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
-        let fd = memfd_create("sendoff-region", flags)?;
-        ftruncate(&fd, shape.len())?;
-        fcntl_add_seals(&fd, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
+        let fd = memfd::of_fixed_size("sendoff-region", shape.len())?;
         let written = rustix::io::pwrite(&fd, header, 0)?;
         if written != header.len() {
             return Err(io::ErrorKind::WriteZero.into());
@@ -199,8 +192,10 @@ impl Reader {
     /// # Errors
     /// The memory is not sealed, consists of huge pages, or has no header.
     pub fn header<const LEN: usize>(fd: BorrowedFd<'_>) -> Result<[u8; LEN], Unfit> {
-        let Ok(seals) = fcntl_get_seals(fd) else { return Err(Unfit::Wrong("it is no memfd")) };
-        if !seals.contains(SealFlags::SHRINK | SealFlags::GROW) {
+        let Ok(is_fixed) = memfd::has_fixed_size(fd) else {
+            return Err(Unfit::Wrong("it is no memfd"));
+        };
+        if !is_fixed {
             return Err(Unfit::Wrong("its size is not sealed"));
         }
         if rustix::fs::fstatfs(fd)?.f_type.cast_unsigned() != TMPFS_MAGIC {
@@ -271,6 +266,8 @@ impl<H> AsRef<[u8]> for Slice<H> {
 
 #[cfg(test)]
 mod tests {
+    use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
+
     use super::*;
 
     const SHAPE: Shape =

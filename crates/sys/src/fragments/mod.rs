@@ -24,9 +24,7 @@ use std::time::Duration;
 
 use fnv::FnvHasher;
 use libc::pthread_mutex_t;
-use rustix::fs::{
-    MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, ftruncate, memfd_create,
-};
+use rustix::fs::fstat;
 use rustix::io::Errno;
 
 use self::layout::{
@@ -34,6 +32,7 @@ use self::layout::{
 };
 use self::locks::{lock_until, make_lock, millis, now};
 use self::seats::Permit;
+use crate::memfd;
 use crate::purges::{EVERYTHING, PurgeCounters, TOTAL, counter_of};
 use crate::shared::Map;
 
@@ -45,6 +44,10 @@ mod seats;
 mod table;
 #[cfg(test)]
 mod tests;
+
+/// The environment variable by which a process inherits the fragments of its pool: the numbers of
+/// the descriptors of the memory and of the counters.
+pub const INHERITED: &str = "SENDOFF_FRAGMENTS";
 
 /// Longest wait for the table: a stopped process may hold it.
 const TABLE_WAIT: Duration = Duration::from_millis(100);
@@ -113,11 +116,7 @@ impl Fragments {
             return Err(Errno::INVAL.into());
         }
         let len = LOG_AT + size.next_multiple_of(4096);
-        crate::memfd::fits(len as u64)?;
-        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
-        let memory = memfd_create("sendoff-fragments", flags)?;
-        ftruncate(&memory, len as u64)?;
-        fcntl_add_seals(&memory, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
+        let memory = memfd::of_fixed_size("sendoff-fragments", len as u64)?;
         let (counters, of_counters) = PurgeCounters::create()?;
         let made = Self { map: map(&memory, len)?, counters };
         made.make_locks()?;
@@ -131,9 +130,8 @@ impl Fragments {
     /// # Errors
     /// `EINVAL`: these are no such memory and counters. Also errors of `mmap(2)`.
     pub fn open(memory: &OwnedFd, counters: &OwnedFd) -> io::Result<Self> {
-        let is_sealed = fcntl_get_seals(memory)?.contains(SealFlags::SHRINK | SealFlags::GROW);
         let len = usize::try_from(fstat(memory)?.st_size).unwrap_or_default();
-        if !is_sealed || len < LOG_AT + SIZES.start() {
+        if !memfd::has_fixed_size(memory)? || len < LOG_AT + SIZES.start() {
             return Err(Errno::INVAL.into());
         }
         Ok(Self { map: map(memory, len)?, counters: PurgeCounters::open(counters)? })
