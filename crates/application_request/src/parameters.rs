@@ -5,7 +5,7 @@ use std::path::Path;
 
 use http::HeaderMap;
 use http::header::{CONTENT_TYPE, COOKIE};
-use sendoff_config::{Address, FastCgiAuthorizer};
+use sendoff_config::FastCgiAuthorizer;
 use sendoff_fastcgi::handover::ACCEL_PARAM;
 use sendoff_message::request::{Request, Scheme, TlsFacts, decode_path, protocol};
 use sendoff_site_files::router::{Script, Upstream};
@@ -79,13 +79,8 @@ fn accel(sendable: &Sendable, chroot: Option<&Path>) -> Vec<u8> {
 /// The root directory of a FastCGI application of the site; `None`: the server's own, or unknown.
 fn chroot_of<'a>(asked: &ApplicationRequest<'a>, application: usize) -> Option<&'a Path> {
     let ApplicationRequest { config, site, .. } = *asked;
-    match &config.sites[site.number].fastcgi[application].address {
-        Address::Pool(name) => {
-            let pool = config.pools.iter().find(|pool| pool.name == *name);
-            pool.and_then(|pool| pool.chroot.as_deref())
-        }
-        Address::Unix(_) | Address::Tcp(_) | Address::Upstream(_) => None,
-    }
+    let pool = config.pool_at(&config.sites[site.number].fastcgi[application].address)?;
+    config.pools[pool].chroot.as_deref()
 }
 
 /// The parameters of the question to an authorizer.

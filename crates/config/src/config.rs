@@ -12,7 +12,7 @@ use crate::account::Account;
 use crate::acme::Acme;
 use crate::front::FrontConfig;
 use crate::pool::PoolConfig;
-use crate::site::Site;
+use crate::site::{Address, Site};
 use crate::tls::TlsAlgorithms;
 use crate::trusted_proxies::TrustedProxies;
 use crate::upstream::Upstream;
@@ -110,6 +110,13 @@ const RESERVE: Duration = Duration::from_secs(1);
 ///      then workers: scripts finish             and ends          workers killed  with its workers
 /// ```
 impl Config {
+    /// The number of the pool that an address of an application names, if it names one.
+    #[must_use]
+    pub fn pool_at(&self, address: &Address) -> Option<usize> {
+        let Address::Pool(name) = address else { return None };
+        self.pools.iter().position(|pool| pool.name == *name)
+    }
+
     /// True if a route keeps pages of applications.
     #[must_use]
     pub fn keeps_pages(&self) -> bool {

@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime};
 use bytes::Bytes;
 use http::header::{AUTHORIZATION, COOKIE, RANGE, UPGRADE};
 use http::{Method, StatusCode};
-use sendoff_config::{Address, CacheDialect, Keeping, PageCache};
+use sendoff_config::{CacheDialect, Keeping, PageCache};
 use sendoff_delivery::segment::Segment;
 use sendoff_exchange::head_filter::HeadFilter;
 use sendoff_exchange::sink::{self, Discard, Sink, unless_gone};
@@ -345,10 +345,8 @@ pub(crate) fn purge_fragments(context: &Context<'_>, purge: &Purge) {
     };
     let Some(site) = services.config.sites.get(site.number) else { return };
     let of_php = [site.pool, site.worker.as_ref().map(|worker| worker.pool)];
-    let of_programs = site.fastcgi.iter().map(|attachment| match &attachment.address {
-        Address::Pool(name) => services.config.pools.iter().position(|pool| pool.name == *name),
-        Address::Unix(_) | Address::Tcp(_) | Address::Upstream(_) => None,
-    });
+    let attachments = site.fastcgi.iter();
+    let of_programs = attachments.map(|attachment| services.config.pool_at(&attachment.address));
     let numbers = of_php.into_iter().chain(of_programs).flatten();
     for pool in numbers.filter_map(|number| services.pools.get(number)) {
         pool.shared.purge_fragments(tags.as_deref());

@@ -8,7 +8,7 @@ use sendoff_application_request::parameters::parameters;
 use sendoff_application_response::beginning::ResponseStart;
 use sendoff_application_response::exchange::UpstreamExchange;
 use sendoff_application_response::failure::ApplicationFailure;
-use sendoff_config::{Address, Attachment, TUNNEL_TIMEOUT};
+use sendoff_config::TUNNEL_TIMEOUT;
 use sendoff_exchange::sink::Sink;
 use sendoff_message::Cut;
 use sendoff_report::at_work::Phase;
@@ -186,12 +186,8 @@ impl Call<'_> {
 /// The number of the pool that runs a FastCGI application of the site, if it is a pool.
 fn pool_of(context: &Context<'_>, application: usize) -> Option<usize> {
     let Context { services, site, .. } = context;
-    let Attachment { address: Address::Pool(name), .. } =
-        services.config.sites.get(site.number)?.fastcgi.get(application)?
-    else {
-        return None;
-    };
-    services.config.pools.iter().position(|pool| pool.name == *name)
+    let attachment = services.config.sites.get(site.number)?.fastcgi.get(application)?;
+    services.config.pool_at(&attachment.address)
 }
 
 /// True if no other process has written to the client.

@@ -7,7 +7,6 @@ use std::rc::Rc;
 use bytes::Bytes;
 use http::header::{HOST, LOCATION, USER_AGENT};
 use http::{HeaderMap, HeaderValue, Method, StatusCode, Version};
-use sendoff_config::Address;
 use sendoff_exchange::head_filter::HeadFilter;
 use sendoff_exchange::sink::Discard;
 use sendoff_message::request::{Body, Endpoint, Request, Scheme, TLS_13, TlsFacts, host_name};
@@ -200,9 +199,9 @@ impl Services {
         if !self.has_spare(planned.site.number, origin) {
             return Warmed::Busy;
         }
-        let (mut status, mut nobody) = (None, Discard::default());
+        let (mut status, mut discard) = (None, Discard::default());
         let note = |head: &mut ResponseHead| status = Some(head.status);
-        let mut sink = HeadFilter::new(&mut nobody, false, note);
+        let mut sink = HeadFilter::new(&mut discard, false, note);
         let answered = answer_plainly(&context, &planned, &mut sink).await;
         lookup.is_settled().await;
         match (answered, status) {
@@ -238,14 +237,9 @@ impl Services {
             }
         };
         let hosts = &self.attached[site][number];
-        let most = match &self.config.sites[site].fastcgi[number].address {
-            Address::Pool(name) => {
-                let pool = self.config.pools.iter().find(|pool| pool.name == *name);
-                // One process stays idle, unless there is only one.
-                pool.map_or(FEW, |pool| pool.processes().saturating_sub(2))
-            }
-            Address::Unix(_) | Address::Tcp(_) | Address::Upstream(_) => FEW,
-        };
+        let pool = self.config.pool_at(&self.config.sites[site].fastcgi[number].address);
+        // One process stays idle, unless there is only one.
+        let most = pool.map_or(FEW, |pool| self.config.pools[pool].processes().saturating_sub(2));
         in_flight(hosts) <= most && hosts.all().iter().all(|host| host.load().waiting == 0)
     }
 }
