@@ -177,13 +177,14 @@ impl Supervisor {
                     None => {
                         match command {
                             Command::Purge(url) => {
-                                drop(tokio::spawn(self.purge(url.as_deref(), reply)));
+                                tokio::spawn(self.purge(url.as_deref(), reply));
                             }
-                            Command::Warm => drop(tokio::spawn(self.warm(reply))),
+                            Command::Warm => {
+                                tokio::spawn(self.warm(reply));
+                            }
                             _ => {
                                 let certificates = certificates.reports.clone();
-                                let report = self.report(reloads.since(), certificates, reply);
-                                drop(tokio::spawn(report));
+                                tokio::spawn(self.report(reloads.since(), certificates, reply));
                             }
                         }
                         continue;

@@ -48,13 +48,15 @@ impl Location {
     #[must_use]
     pub fn join(&self, target: &str) -> Option<Self> {
         match target.strip_prefix('/') {
-            Some(rest) if !rest.starts_with(['/', '\\']) => Self::parse(&format!(
-                "{}://{}{target}",
-                if self.is_https { "https" } else { "http" },
-                self.authority
-            )),
+            Some(rest) if !rest.starts_with(['/', '\\']) => {
+                Self::parse(&format!("{}://{}{target}", self.scheme(), self.authority))
+            }
             _ => Self::parse(target),
         }
+    }
+
+    fn scheme(&self) -> &'static str {
+        if self.is_https { "https" } else { "http" }
     }
 
     /// The port, also if the scheme implies it.
@@ -67,8 +69,7 @@ impl Location {
 
 impl fmt::Display for Location {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let scheme = if self.is_https { "https" } else { "http" };
-        write!(f, "{scheme}://{}{}", self.authority, self.uri)
+        write!(f, "{}://{}{}", self.scheme(), self.authority, self.uri)
     }
 }
 

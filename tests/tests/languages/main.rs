@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "the panic is the failure report")]
 #![allow(unreachable_pub, reason = "modules of a test program")]
 
+mod at_once;
 mod delivery;
 mod java;
 mod libfcgi;

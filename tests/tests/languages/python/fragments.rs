@@ -1,12 +1,12 @@
 //! Fragments of Python applications (docs/fragments.md).
 
 use std::fs;
-use std::sync::Barrier;
 use std::thread;
 
 use sendoff_tests::{Request, Server, Site, processes, wait};
 
 use super::server::{Python, programs};
+use crate::at_once::pages_at_once;
 
 const APPLICATION: &str = "fragments:application";
 
@@ -63,20 +63,7 @@ fn others_wait_for_the_process_that_makes_a_fragment() {
     let (python, server) = start(&["--workers", "4", "--threads", "2"]);
     let fifo = python.site.fifo("pipe");
     std::os::unix::fs::symlink(python.site.path("pipe"), python.site.outside("pipe")).unwrap();
-    let begin = Barrier::new(6);
-    let pages: Vec<_> = thread::scope(|scope| {
-        let all: Vec<_> = (0..5)
-            .map(|_| {
-                scope.spawn(|| {
-                    begin.wait();
-                    server.page("/one?wait")
-                })
-            })
-            .collect();
-        begin.wait();
-        fifo.release();
-        all.into_iter().map(|one| one.join().unwrap()).collect()
-    });
+    let pages = pages_at_once(&server, "/one?wait", 5, || fifo.release());
     assert_eq!(pages, ["run 1"; 5]);
 }
 

@@ -1,11 +1,9 @@
 //! Fragments of Ruby applications (docs/fragments.md).
 
-use std::sync::Barrier;
-use std::thread;
-
 use sendoff_tests::{Server, Site, wait};
 
 use super::application::Application;
+use crate::at_once::pages_at_once;
 
 fn start(options: &[&str]) -> (Site, Application, Server) {
     let site = Site::new();
@@ -51,17 +49,7 @@ fn others_wait_and_a_permit_dies_with_its_process() {
     let fails = || Some(server.get("/one?fails").status()).filter(|status| *status == 500);
     wait::for_some("a process", fails);
     let fifo = site.fifo("pipe");
-    let begin = Barrier::new(5);
-    let pages: Vec<_> = thread::scope(|scope| {
-        let ask = || {
-            begin.wait();
-            server.page("/one?wait")
-        };
-        let all: Vec<_> = (0..4).map(|_| scope.spawn(ask)).collect();
-        begin.wait();
-        fifo.release();
-        all.into_iter().map(|one| one.join().unwrap()).collect()
-    });
+    let pages = pages_at_once(&server, "/one?wait", 4, || fifo.release());
     assert_eq!(pages, ["run 1"; 4]);
 }
 
