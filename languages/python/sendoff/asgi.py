@@ -23,7 +23,7 @@ from .forked import end_if_forked, end_without_loop
 from .head import Head
 from .log import log
 from .ranges import range_of
-from .streams import Errors
+from .streams import Errors, octets
 from .wsgi import PROMISED, Response, complete, content_length, report
 
 # Maximum number of body bytes in one `http.request` message.
@@ -303,7 +303,7 @@ class Exchange:
             part = range_of(self.send, sender, piece, self.head.announced())
             if part is not None:
                 return (self._send_range, *part, piece)
-        return (self._write, bytes(piece), self.ended)
+        return (self._write, octets(piece), self.ended)
 
     def _start_head_timer(self):
         """Lets the head leave soon. The head of a range may wait: the first piece shows whether a file has the range."""
@@ -579,7 +579,7 @@ def _fail(future, error):
 
 
 def _text(value):
-    return bytes(value).decode("latin-1")
+    return octets(value).decode("latin-1")
 
 
 def _status_line(code):

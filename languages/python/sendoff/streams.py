@@ -1,4 +1,4 @@
-"""``wsgi.input`` and ``wsgi.errors``."""
+"""``wsgi.input`` and ``wsgi.errors``; the bytes that an application passes."""
 
 import io
 import sys
@@ -8,6 +8,11 @@ READ_AHEAD = 64 * 1024
 
 # An unflushed entry of `wsgi.errors` is written when it reaches this length, in characters.
 ENTRY_MAX = 8 * 1024
+
+
+def octets(value):
+    """The bytes of an object that has some. `bytes()` makes zeros of a number, and bytes of a list of numbers."""
+    return value if type(value) is bytes else bytes(memoryview(value))
 
 
 class _Body(io.RawIOBase):

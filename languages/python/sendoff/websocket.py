@@ -21,6 +21,8 @@ try:
 except ImportError:
     ServerProtocol = None
 
+from .streams import octets
+
 # The largest message in bytes, as in uvicorn: it is kept in memory.
 MAX_MESSAGE = 16 << 20
 
@@ -239,7 +241,7 @@ class WebSocket:
             return
         if kind != "websocket.http.response.body" or self.refusal is None or self.over.is_set():
             raise RuntimeError(f"{kind} was sent before an answer to the handshake, or after it")
-        body = bytes(message.get("body", b""))
+        body = octets(message.get("body", b""))
         if body:
             self.writer.write(b"%x\r\n%b\r\n" % (len(body), body) if self.has_chunks else body)
             await self._drain()
@@ -406,7 +408,7 @@ class WebSocket:
         if text is not None:
             self.protocol.send_text(text.encode())
         else:
-            self.protocol.send_binary(bytes(message["bytes"]))
+            self.protocol.send_binary(octets(message["bytes"]))
         await self._flush()
 
     async def _close(self, message):
@@ -422,7 +424,7 @@ class WebSocket:
 
 def _field(text):
     """The name or the value of a field as text, without what would end its line."""
-    text = text if isinstance(text, str) else bytes(text).decode("latin-1")
+    text = text if isinstance(text, str) else octets(text).decode("latin-1")
     if any(control in text for control in "\r\n\0"):
         raise ValueError(f"a control character in a header field: {text!r}")
     return text

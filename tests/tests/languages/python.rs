@@ -686,7 +686,7 @@ fn asgi_applications_share_an_event_loop() {
     assert_eq!(pages, ["first", "second"]);
     assert!(server.get("/path?name=a").expect(200) == file);
     assert_eq!(from_files(&server, "/path?name=a"), 300_000);
-    for name in ["first", "started", "silent", "path"] {
+    for name in ["first", "started", "silent", "type", "path"] {
         assert_eq!(server.get(&format!("/fail_{name}")).status(), 500, "{name}");
     }
     for name in ["middle", "cancelled", "exit", "open"] {

@@ -344,6 +344,12 @@ async def on_fail_silent(scope, query, receive, send):
     pass
 
 
+async def on_fail_type(scope, query, receive, send):
+    """`bytes(5)` would be five zeros."""
+    await start(send)
+    await body(send, 5)
+
+
 async def on_fail_middle(scope, query, receive, send):
     await start(send)
     await body(send, b"x" * int(query["n"]), True)
