@@ -42,13 +42,13 @@ pub(crate) fn run(inherited: &Inherited) -> Result<(), Failure> {
     rights::become_front(&config)?;
     die_with(supervisor)?;
     crate::unready::warn(&config);
-    rights::confine_front(&config)?;
+    let folders = rights::confine_front(&config);
     let front = Front { config, vault, access_logs, explain, listeners, pool_sockets };
     let announce = move || {
         // The write fails if an earlier front has already told the supervisor; that is harmless.
         let _ = rustix::io::write(&ready, b"r");
     };
-    front.run(announce, || Inbox::new(orders)).map_err(Failure::system("the front stops"))
+    front.run(announce, || Inbox::new(orders, folders)).map_err(Failure::system("the front stops"))
 }
 
 pub(crate) fn take(number: RawFd) -> Result<OwnedFd, Failure> {

@@ -26,6 +26,7 @@ use tokio::net::{UnixStream, unix::pipe};
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
+use crate::rights::WritableFolders;
 use crate::signals::{SignalRequest, Signals};
 
 /// Maximum size of a message in bytes.
@@ -252,6 +253,7 @@ pub(crate) struct Inbox {
     /// Descriptors that arrived early, for the next message.
     descriptors: VecDeque<OwnedFd>,
     signals: Signals,
+    folders: WritableFolders,
 }
 
 impl Inbox {
@@ -259,18 +261,23 @@ impl Inbox {
     ///
     /// # Errors
     /// The system refuses to watch the socket or the signals.
-    pub(crate) fn new(socket: OwnedFd) -> io::Result<Self> {
+    pub(crate) fn new(socket: OwnedFd, folders: WritableFolders) -> io::Result<Self> {
         let socket = Some(Socket::new(socket)?);
-        Ok(Self { socket, descriptors: VecDeque::new(), signals: Signals::new()? })
+        Ok(Self { socket, descriptors: VecDeque::new(), signals: Signals::new()?, folders })
     }
 }
 
 impl Orders for Inbox {
     async fn next(&mut self) -> FrontOrder {
-        let Self { socket, descriptors, signals } = self;
+        let Self { socket, descriptors, signals, folders } = self;
         loop {
             tokio::select! {
-                order = order_from(socket, descriptors) => return order,
+                order = order_from(socket, descriptors) => {
+                    if matches!(order, FrontOrder::Reload(..)) {
+                        folders.warn_of_others();
+                    }
+                    return order;
+                }
                 asked = signals.next() => match asked {
                     SignalRequest::Drain => return FrontOrder::Drain,
                     SignalRequest::Cut => return FrontOrder::Cut,

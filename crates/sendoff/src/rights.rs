@@ -1,6 +1,9 @@
 //! Privileges that the processes of the server give up (`docs/security.md`).
 
+use std::fs;
 use std::io::ErrorKind;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 
 use rustix::process::{Gid, Uid};
 use rustix::thread::CapabilitySet;
@@ -48,16 +51,51 @@ pub(crate) fn become_front(config: &Config) -> Result<(), Failure> {
     hide()
 }
 
+/// The folders that the front may change, with their inodes when its rules were made. The rules are
+/// for these folders, and not for others that get their names later.
+#[derive(Debug)]
+pub(crate) struct WritableFolders(Vec<(PathBuf, Option<Inode>)>);
+
+/// The device and the number of an inode.
+type Inode = (u64, u64);
+
+impl WritableFolders {
+    fn of(config: &Config) -> Self {
+        let temporary = std::env::temp_dir();
+        if let Err(error) = fs::metadata(&temporary) {
+            tracing::warn!(
+                "the folder for temporary files, {}: {error}: large request bodies get 500 until it is there and the server is restarted",
+                temporary.display()
+            );
+        }
+        let folders = [temporary, config.front.page_cache.folder.clone()];
+        Self(folders.map(|folder| (folder.clone(), inode(&folder))).into())
+    }
+
+    /// Warns of folders in whose place others are now.
+    pub(crate) fn warn_of_others(&self) {
+        for (folder, known) in &self.0 {
+            if inode(folder).is_some_and(|now| Some(now) != *known) {
+                tracing::warn!(
+                    "{} was replaced or mounted since the server was started, which may not write there now: `sendoff upgrade` lets it",
+                    folder.display()
+                );
+            }
+        }
+    }
+}
+
+fn inode(folder: &Path) -> Option<Inode> {
+    fs::metadata(folder).ok().map(|folder| (folder.dev(), folder.ino()))
+}
+
 /// Confines the front to the folders that it may change and the system calls that it needs. Rules
 /// that the kernel lacks are left out; `sendoff status` shows that. Must be called last, before
-/// threads start.
-///
-/// # Errors
-/// The system refuses a rule that it supports.
-pub(crate) fn confine_front(config: &Config) -> Result<(), Failure> {
-    let temporary = std::env::temp_dir();
-    let folders = [temporary.as_path(), &config.front.page_cache.folder];
-    match sendoff_sandbox::write_only_beneath(&folders) {
+/// threads start. Returns the folders.
+pub(crate) fn confine_front(config: &Config) -> WritableFolders {
+    let folders = WritableFolders::of(config);
+    let paths: Vec<_> = folders.0.iter().map(|(folder, _)| folder.as_path()).collect();
+    match sendoff_sandbox::write_only_beneath(&paths) {
         Ok(Landlock::Whole) => {}
         Ok(Landlock::Partial) => tracing::debug!("the kernel is older than some rules for files"),
         Ok(Landlock::Missing) => tracing::debug!("the kernel has no rules for files (Landlock)"),
@@ -66,5 +104,5 @@ pub(crate) fn confine_front(config: &Config) -> Result<(), Failure> {
     if let Err(error) = sendoff_sandbox::allow_only_known() {
         tracing::debug!(%error, "the system calls of the front are not filtered");
     }
-    Ok(())
+    folders
 }

@@ -225,3 +225,29 @@ fn the_old_server_and_the_new_one_hear_of_pages_that_the_other_forgets() {
     let kept: Vec<_> = files.filter(|file| fs::read(file).unwrap() == b"old").collect();
     assert!(kept.is_empty(), "the next server would find {kept:?}");
 }
+
+/// The kernel lets a front write to the folders that it found at its start, and to no others that
+/// get their names.
+#[test]
+fn a_replaced_folder_is_named_by_a_reload_and_written_to_after_an_upgrade() {
+    let site = site();
+    site.write("page.php", "<?php echo hrtime(true);");
+    let text = "listen = '127.0.0.1:0'\nthreads = 1\npage_cache_folder = 'pages'\n\
+        [[pool]]\nworkers = 1\n[[site]]\nroot = 'root'\n[[site.route]]\npage_cache = '10m'\n";
+    let config = site.write_at(site.outside("sendoff.toml"), text);
+    let server = Server::try_run(&config, site.root(), 1).unwrap();
+    let address = server.addr();
+    let is_kept = |client: &mut Client| kept(client, "/page.php").0;
+    assert!(wait::until(LIMIT, || is_kept(&mut server.connect())));
+    server.command(&["reload"]).unwrap();
+    assert!(!server.log().contains("was replaced"), "{}", server.log());
+    let pages = site.outside("pages");
+    fs::rename(&pages, site.outside("other")).unwrap();
+    fs::create_dir(&pages).unwrap();
+    server.command(&["reload"]).unwrap();
+    server.await_log("/pages was replaced");
+    let new = successor(&server.command(&["upgrade"]).unwrap());
+    assert!(wait::until(LIMIT, || is_kept(&mut Client::connect(address))));
+    assert!(fs::read_dir(&pages).unwrap().next().is_some());
+    end(new, server);
+}
