@@ -84,6 +84,7 @@ fn a_service_is_asked_and_its_fields_reach_the_application() {
         .header("X-Forwarded-Uri", "/open")
         .header("X-Forwarded-Method", "HEAD")
         .header("X-Original-URL", "http://open.test/")
+        .header("X-Real-IP", "192.0.2.1")
         .header("Range", "bytes=0-1")
         .header("If-None-Match", "\"a\"");
     let response = server.ask(&request);
@@ -102,6 +103,7 @@ fn a_service_is_asked_and_its_fields_reach_the_application() {
         "x-original-uri: /admin?q=%20",
         "x-forwarded-proto: http",
         "x-forwarded-for: 127.0.0.1",
+        "x-real-ip: 127.0.0.1",
         "cookie: session=ann",
     ] {
         assert!(asked.contains(&format!("\r\n{field}\r\n")), "{field}: {asked}");
@@ -111,7 +113,9 @@ fn a_service_is_asked_and_its_fields_reach_the_application() {
         asked.contains(&format!("\r\nx-original-url: http://{host}/admin?q=%20\r\n")),
         "{asked}"
     );
-    for gone in ["content-length", "content-type", "range:", "if-none-match", "open", "root"] {
+    for gone in
+        ["content-length", "content-type", "range:", "if-none-match", "open", "root", "192.0.2.1"]
+    {
         assert!(!asked.to_lowercase().contains(gone), "{gone}: {asked}");
     }
     assert!(asked.ends_with("\r\n\r\n"), "{asked}");

@@ -51,13 +51,19 @@ fn question(request: &Request, target: &str) -> Result<Request, ApplicationFailu
     for name in CONDITIONS.into_iter().chain([CONTENT_TYPE]) {
         asked.headers.remove(name);
     }
+    // oauth2-proxy and others look there first for the client's address.
+    asked.headers.remove("x-real-ip");
+    let client = request.peer.ip().map(|address| address.to_canonical().to_string());
     for (name, value) in [
         ("x-forwarded-method", request.method.as_str().as_bytes()),
         ("x-forwarded-uri", &uri),
         ("x-original-method", request.method.as_str().as_bytes()),
         ("x-original-uri", &uri),
         ("x-original-url", &url),
-    ] {
+    ]
+    .into_iter()
+    .chain(client.as_ref().map(|client| ("x-real-ip", client.as_bytes())))
+    {
         let value = HeaderValue::from_bytes(value);
         let value = value.map_err(|_| bad("its query has bytes that no field may have"))?;
         set(&mut asked.headers, HeaderName::from_static(name), value);
