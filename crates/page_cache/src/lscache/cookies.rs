@@ -2,8 +2,9 @@
 
 use std::borrow::Cow;
 
-use http::HeaderMap;
 use http::header::COOKIE;
+use http::{HeaderMap, HeaderValue};
+use sendoff_message::request::variables::{ParameterName, are_read_alike, joined_cookies};
 use serde::{Deserialize, Serialize};
 use sha1::{Digest, Sha1};
 
@@ -70,8 +71,9 @@ fn is_of_statistics(cookie: &[u8]) -> bool {
 }
 
 /// The values of all cookies that an application may read under this name; `None`: the client has
-/// sent none. PHP takes `a.b`, `a b` and `a[b` for `a_b`, Rack decodes escapes, and of two cookies
-/// with one name some take the first and others the last.
+/// sent none. PHP takes `a.b`, `a b` and `a[b` for `a_b`, Rack decodes escapes, of two cookies
+/// with one name some take the first and others the last, and Python and Perl find cookies, or
+/// miss them, where white space and commas are.
 pub(crate) fn value_for(fields: &HeaderMap, name: &str) -> Option<Vec<u8>> {
     let wanted = plain(name.as_bytes());
     let has_name = |cookie: &&[u8]| {
@@ -82,8 +84,30 @@ pub(crate) fn value_for(fields: &HeaderMap, name: &str) -> Option<Vec<u8>> {
         let array = name.split(|&byte| byte == b'[').next().unwrap_or_default();
         plain(name) == wanted || plain(array) == wanted
     };
-    let values: Vec<_> = all(fields).filter(has_name).collect();
+    let sent: Vec<_> = all(fields).filter(has_name).collect();
+    let others = other_readings(fields, name, &sent);
+    let values = sent.into_iter().chain(others.iter().map(|value| &value[..]));
+    let values: Vec<_> = values.collect();
     (!values.is_empty()).then(|| values.join(&b";"[..]))
+}
+
+/// The values that some application reads in unusual cookies. Empty if all applications read the
+/// value that was sent, or no cookie of the name.
+fn other_readings(fields: &HeaderMap, name: &str, sent: &[&[u8]]) -> Vec<Vec<u8>> {
+    let field = joined_cookies(fields.get_all(COOKIE).iter().map(HeaderValue::as_bytes));
+    if are_read_alike(&field) {
+        return Vec::new();
+    }
+    let mut readings = ParameterName::new(name).cookie_values(&field);
+    readings.sort_unstable();
+    readings.dedup();
+    let value_of = |cookie: &&[u8]| cookie.iter().position(|&byte| byte == b'=').map(|at| at + 1);
+    let is_as_sent = match (sent, &readings[..]) {
+        ([], readings) => readings.iter().all(Vec::is_empty),
+        ([cookie], [only]) => value_of(cookie).is_some_and(|at| cookie[at..] == **only),
+        _ => false,
+    };
+    if is_as_sent { Vec::new() } else { readings }
 }
 
 /// A name as PHP reads it.
@@ -147,6 +171,23 @@ mod tests {
         assert_ne!(value(&["a=1; a=2"]), value(&["a=2; a=1"]));
         assert_ne!(value(&["a=1"]), value(&["a=1", "a=2"]));
         assert_ne!(value(&["a="]), value(&[]));
+    }
+
+    /// Python separates cookies by white space, Perl by commas, and some end at what they cannot
+    /// read.
+    #[test]
+    fn cookies_that_applications_separate_differently_count_in_each_reading() {
+        let value = |cookie: &'static str| value_for(&fields(&[cookie]), "a");
+        for cookie in ["x=1 a=2", "x=1\ta=2", "x=1,a=2"] {
+            assert!(value(cookie).is_some_and(|value| value != b"a=2"), "{cookie}");
+        }
+        assert_ne!(value("a=1 a=2"), value("a=1"));
+        for usual in ["x=%20; a=1", "x=\"q\"; a=1; y=1%2C2", "x=1+2; a=1"] {
+            assert_eq!(value(usual), value("a=1"), "{usual}");
+        }
+        for usual in ["x=%20", "x=\"q\"", "x=1+2"] {
+            assert_eq!(value(usual), None, "{usual}");
+        }
     }
 
     #[test]

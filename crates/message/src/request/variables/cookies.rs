@@ -148,7 +148,8 @@ fn append(text: &mut Vec<u8>, name: &[u8], value: &[u8]) {
 }
 
 /// True if all applications read the same cookies, as in most requests of browsers.
-fn are_read_alike(field: &[u8]) -> bool {
+#[must_use]
+pub fn are_read_alike(field: &[u8]) -> bool {
     let mut last = b';';
     let has_json = || field.windows(JSON_VALUE.len()).any(|bytes| bytes == JSON_VALUE);
     field.iter().all(|&byte| {

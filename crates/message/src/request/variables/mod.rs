@@ -10,14 +10,15 @@ use std::borrow::Cow;
 
 use percent_encoding::percent_decode;
 
-use decode::{form_decode, form_decode_with_numbers};
+use decode::{and_trimmed, form_decode, form_decode_with_numbers};
 use names::{Overlap, PhpName, has_keys_of};
 
 mod cookies;
 mod decode;
 mod names;
 
-pub use cookies::{cookie_texts, joined_cookies};
+pub use cookies::{are_read_alike, cookie_texts, joined_cookies};
+pub use decode::trimmed;
 
 /// Parts of a query that all applications read: PHP stops behind the first 1000 (`max_input_vars`),
 /// as qs and Node's `querystring` do.
@@ -43,7 +44,8 @@ impl ParameterName {
             let other = (decoded != value).then_some(Cow::Borrowed(value));
             let with_plus = value.contains(&b'+').then(|| form_decode(value));
             let with_numbers = form_decode_with_numbers(value).map(Cow::Owned);
-            [Some(decoded), other, with_plus, with_numbers].into_iter().flatten()
+            let texts = [Some(decoded), other, with_plus, with_numbers].into_iter().flatten();
+            texts.flat_map(and_trimmed)
         })
     }
 
@@ -57,7 +59,7 @@ impl ParameterName {
             let is_element = self.overlap(&form_decode(name)) == Some(Overlap::Element);
             let with_numbers = form_decode_with_numbers(value).map(Cow::Owned);
             let texts = [Some(form_decode(value)), with_numbers].into_iter().flatten();
-            texts.map(Some).chain(is_element.then_some(None))
+            texts.flat_map(and_trimmed).map(Some).chain(is_element.then_some(None))
         })
     }
 
