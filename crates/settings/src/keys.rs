@@ -395,7 +395,8 @@ section! {
         example "[\"POST\", \"PUT\"]", also "methods" "limit_except" "Limit";
     /// Condition: request fields. An expression for the value, with `!` in front to match all other
     /// values; `true`: the field is present. Of a list, all must hold. Of several fields with one
-    /// name, one is enough, or all as one text with `, ` between them. `Cookie` fields are one text;
+    /// name, one is enough, or all as one text with `, ` between them, each also without white space
+    /// of ISO 8859-1 around it, which some programs remove. `Cookie` fields are one text;
     /// it is compared as sent and as programs read it (maps.md), and a condition with `!` holds if
     /// none of these texts matches.
     header: Map<FieldName, List<FieldTest>>,
@@ -404,9 +405,8 @@ section! {
     /// PHP reads them (`?+a.b%00=%63` is `c` for `a_b`, `a[]` is an element of `a`), and also as
     /// other programs read them: `?[a]`, `?a]` and `?x;a` are `a` for some. A condition holds if it
     /// holds for one of the values that some program may read, with `!` also if a program does not
-    /// find the parameter. A further byte makes another value: `^delete$` matches neither
-    /// `?action=delete%00` nor `?action=+delete`, which differ from `delete` for PHP's `==`, too,
-    /// but not after `trim()`; `^\s*delete[\s\x00]*$` matches all of them.
+    /// find the parameter. Some programs remove white space and control characters around a value:
+    /// `^delete$` holds for `?action=delete%00` and `?action=+delete`, too.
     query: Map<QueryName, List<FieldTest>>,
         example "{ v = true }", also "args" "params_get" "query_string";
     /// Condition: values of the site's maps. The value as a text, with `!` in front for all other

@@ -39,7 +39,7 @@ use sendoff_message::configured::shared;
 use sendoff_message::lscache;
 use sendoff_message::request::{Endpoint, Request, Scheme};
 use sendoff_message::response::ResponseHead;
-use sendoff_site_files::router::{PathTarget, Router, Upstream};
+use sendoff_site_files::router::{PathTarget, Router, Script, Upstream};
 use sendoff_site_files::sendable::Sendable;
 use sendoff_static_files::{CacheShare, WritingUser};
 use sendoff_sys::process::groups_of;
@@ -305,7 +305,7 @@ impl Site {
 
     /// Returns the answer, unless the request has been led to a path that the routes have not seen
     /// yet and that they protect. The path that rules have made is checked for every handler, and
-    /// so is the script or index file behind it. `seen`: the path that the routes have seen; `None`:
+    /// so are the script or index file behind it, and the path that a front controller reads. `seen`: the path that the routes have seen; `None`:
     /// the request's path.
     async fn protected(
         &self,
@@ -334,7 +334,9 @@ impl Site {
         let behind = self.behind(asked, &answer).filter(|behind| **behind != *asked);
         let made = Some(Cow::Borrowed(asked)).filter(|made| is_new(made));
         let behind = behind.filter(|behind| is_new(behind));
-        let unseen: Vec<_> = made.into_iter().chain(behind).map(Cow::into_owned).collect();
+        let read = read_by_front_controller(&answer).map(Cow::Owned).filter(|read| is_new(read));
+        let paths = made.into_iter().chain(behind).chain(read);
+        let unseen: Vec<_> = paths.map(Cow::into_owned).collect();
         match self.protected_at(asks, request, unseen, effects).await {
             Some(refused) => refused,
             None => answer,
@@ -607,6 +609,16 @@ impl Site {
         let mut pages = self.error_pages.iter();
         pages.find(|page| page.status == status.as_u16()).map(|page| &*page.path)
     }
+}
+
+/// The path without the name of the script in it, `/blog/admin` for `/blog/index.php/admin`: front
+/// controllers answer both alike.
+fn read_by_front_controller(answer: &Answer) -> Option<Vec<u8>> {
+    let Answer::Path(PathTarget::Script(Script { name, path_info, .. })) = answer else {
+        return None;
+    };
+    let folder = name.iter().rposition(|byte| *byte == b'/')?;
+    (!path_info.is_empty()).then(|| [&name[..folder], path_info].concat())
 }
 
 /// The treatment of the lines for LiteSpeed's page cache in `.htaccess` files.

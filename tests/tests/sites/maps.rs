@@ -211,6 +211,10 @@ request_headers = { X-Version = '$map_version' }
 path = '/by-condition'
 when = { version = 'newest' }
 request_headers = { X-Group = 'newest' }
+[[site.route]]
+path = '/by-field'
+header = { X-Key = '^admin$' }
+request_headers = { X-Group = 'admin' }
 "#,
     );
     let get = |path: &str, key: &str| ask(&server, path, &[("X-Key", key)]);
@@ -229,6 +233,8 @@ request_headers = { X-Group = 'newest' }
     make("/by-text", "zero", "old ");
     make("/by-condition", "three", "- newest ");
     make("/by-condition", "one", "- - ");
+    make("/by-field", "admin", "- admin ");
+    make("/by-field", "one", "- - ");
     // A value in response fields alone makes no page of its own.
     let plain = make("/plain", "one", "- - ");
     let other = get("/plain", "three");

@@ -59,6 +59,46 @@ fn one_password_does_not_stand_for_another() {
     assert_eq!(way.header("WWW-Authenticate"), Some("Basic realm=\"secret\", charset=\"UTF-8\""));
 }
 
+/// A front controller reads the path behind its name as it reads a path without it.
+#[test]
+fn the_name_of_a_front_controller_opens_nothing() {
+    let site =
+        Site::with("index.php", "<?php echo $_SERVER['PATH_INFO'] ?: $_SERVER['REQUEST_URI'];");
+    site.write("blog/index.php", "<?php echo 'blog', $_SERVER['PATH_INFO'] ?? '';");
+    site.write_at(site.outside("anns"), ANN);
+    let server = run(
+        &site,
+        "[[site]]
+root = 'root'
+[[site.route]]
+prefix = '/admin'
+deny = true
+[[site.route]]
+prefix = '/blog/staff'
+auth = { users = 'anns', realm = 'staff' }
+[[site.route]]
+path = '/login'
+rate = '1/h'
+",
+    );
+    assert_eq!(server.page("/else"), "/else");
+    for way in [
+        "/admin",
+        "/index.php/admin",
+        "/index.php/admin/x",
+        "/index.php//admin",
+        "/index.php/x/../admin",
+    ] {
+        server.get(way).expect(403);
+    }
+    assert_eq!(server.page("/index.php/administer"), "/administer");
+    assert_eq!(server.page("/blog/index.php/admin"), "blog/admin");
+    server.get("/blog/index.php/staff/x").expect(401);
+    assert_eq!(ask_as(&server, AS_ANN, "/blog/index.php/staff/x").text(), "blog/staff/x");
+    assert_eq!(server.page("/index.php/login"), "/login");
+    server.get("/login").expect(429);
+}
+
 /// Routes that deny access also apply to paths that later routes make, and to the index file of a
 /// folder.
 #[test]

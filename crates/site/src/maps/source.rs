@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use http::header::COOKIE;
 use http::{HeaderName, HeaderValue};
 use sendoff_config::MapSource;
-use sendoff_message::request::variables::{ParameterName, cookie_texts, joined_cookies};
+use sendoff_message::request::variables::{ParameterName, cookie_texts, joined_cookies, trimmed};
 use sendoff_message::request::{Endpoint, Request, sent_cookie};
 
 use super::countries::Countries;
@@ -98,7 +98,9 @@ impl Source {
             }
             Self::Cookie(_, name) => name.cookie_values(&joined_cookies(fields(&COOKIE))),
             Self::Header(Some(COOKIE)) => cookie_texts(&joined_cookies(fields(&COOKIE))).collect(),
-            Self::Header(Some(name)) => fields(name).map(<[u8]>::to_vec).collect(),
+            Self::Header(Some(name)) => {
+                fields(name).flat_map(|value| [value, trimmed(value)]).map(<[u8]>::to_vec).collect()
+            }
             _ => return Vec::new(),
         };
         readings.sort_unstable();

@@ -23,11 +23,14 @@ impl CompiledRoute {
         let for_application: Vec<_> =
             self.request_headers.iter().map(TextChange::text).flat_map(Text::maps).collect();
         let in_texts = distinct(for_application.iter().copied().chain(others).chain(self.limit_by));
-        // Scripts of the route may change anything about the request.
-        let changes_request = !self.request_headers.is_empty() || !self.lua.is_empty();
         let conditions = self.conditions.when.iter().map(|when| when.map);
-        let conditions = conditions.filter(|_| changes_request);
+        let conditions = conditions.filter(|_| self.changes_request());
         UsedMaps { of_page: distinct(conditions.chain(for_application)), in_texts }
+    }
+
+    /// True if it may change the request for the application. Its scripts may change anything.
+    fn changes_request(&self) -> bool {
+        !self.request_headers.is_empty() || !self.lua.is_empty()
     }
 
     /// The texts by which it changes the path, parameters and the response, whatever its handler is.
@@ -82,7 +85,7 @@ impl CompiledRoute {
         Ok(matched)
     }
 
-    /// Notes the values of maps by which the pages of applications differ.
+    /// Notes the conditions and the values of maps by which the pages of applications differ.
     pub(super) fn note_page(
         &self,
         maps: &Maps,
@@ -91,6 +94,10 @@ impl CompiledRoute {
         effects: &mut Effects,
     ) {
         effects.is_ambiguous |= matched.is_ambiguous;
+        if self.changes_request() && self.conditions.are_about_fields() {
+            // Clients for whom the conditions do not hold get another page.
+            effects.mapped.push((self.origin.clone(), Vec::new()));
+        }
         for number in &self.maps.of_page {
             if let Some(mapped) = matched.captured.map(*number) {
                 let value = (maps.name(*number).to_owned(), mapped.value(request));
