@@ -172,7 +172,7 @@ impl<T: Transport> Connection<T> {
         loop {
             if self.buffer.is_empty() {
                 at_once = 0;
-                if !self.may_go_on(&*services.get()) || !self.wait_for_request().await {
+                if !self.may_stay_open(&*services.get()) || !self.wait_for_request().await {
                     return Served::Ended;
                 }
             }
@@ -183,7 +183,7 @@ impl<T: Transport> Connection<T> {
             }
             // Not earlier, so that an idle connection holds no old configuration.
             let service = services.get();
-            if !self.may_go_on(&*service) {
+            if !self.may_stay_open(&*service) {
                 return Served::Ended;
             }
             // On the heap, because the state of an exchange takes kilobytes, which an idle
@@ -213,7 +213,7 @@ impl<T: Transport> Connection<T> {
 
     /// False if a process that has the socket may not see the next request: a reload has brought
     /// another party to the listener.
-    fn may_go_on<S: Service>(&self, service: &S) -> bool {
+    fn may_stay_open<S: Service>(&self, service: &S) -> bool {
         self.lent_to.is_none() || self.lent_to.as_ref() == service.party(self.origin.listener)
     }
 
