@@ -62,7 +62,7 @@ const ALLOW: (&str, Bytes) = ("Allow", Bytes::from_static(b"GET, HEAD, POST, OPT
 impl Service for Services {
     type Plan = Plan;
 
-    fn limits(&self) -> &FrontConfig {
+    fn config(&self) -> &FrontConfig {
         &self.config.front
     }
 
