@@ -31,8 +31,8 @@ pub(crate) use self::address::AddressLookup;
 use crate::application::proxy::{self, Passed};
 use crate::application::script;
 use crate::context::Context;
-use crate::error::Outcome;
-use crate::respond;
+use crate::outcome::Outcome;
+use crate::server_pages;
 use crate::services::Services;
 
 /// Maximum wait for another request that makes the same page. After that the request asks the
@@ -330,7 +330,7 @@ pub(crate) async fn purge(context: &Context<'_>, sink: &mut dyn Sink) -> Result<
     tracing::info!(request, pages, "kept pages are forgotten");
     let kind = Bytes::from_static(b"text/plain");
     let body = Bytes::from(format!("purged: {pages}\n"));
-    respond::respond(StatusCode::OK, &kind, &body, sink).await?;
+    server_pages::send_text(StatusCode::OK, &kind, &body, sink).await?;
     Ok(Outcome::Sent)
 }
 

@@ -28,7 +28,7 @@ use crate::application::read_start;
 use crate::application::retry::{is_repeatable, log_retry};
 use crate::application::script::Call;
 use crate::context::Context;
-use crate::error::Outcome;
+use crate::outcome::Outcome;
 use ::http::{Method, StatusCode, Version};
 
 /// The application to which a route passes a request, and the matched prefix.
