@@ -1,3 +1,6 @@
+//! The head of a response as an application writes it over CGI (RFC 3875 §6): its fields, its status,
+//! and the mistakes that are refused or dropped.
+
 use std::fmt;
 
 use bytes::Bytes;

@@ -1,3 +1,5 @@
+//! Response heads and chunks as bytes; the check of fields.
+
 use std::ops::Range;
 
 use bytes::{BufMut, Bytes, BytesMut};

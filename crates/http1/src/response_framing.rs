@@ -1,3 +1,5 @@
+//! The framing of a response: by its length, in chunks, or by the end of the connection.
+
 use bytes::{Bytes, BytesMut};
 use http::{Method, StatusCode, Version};
 
