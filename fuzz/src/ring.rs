@@ -115,7 +115,7 @@ pub fn check(input: &[u8]) {
                 }
                 Step::Wait => {
                     let _is_taken = sendoff_ring::wake(&memory, HONEST);
-                    taker.looked();
+                    taker.asked();
                 }
             },
             2 => memory.set_word(target, value),

@@ -1,3 +1,5 @@
+//! Packets from a container.
+
 use std::fmt;
 
 use bytes::{Buf, Bytes, BytesMut};

@@ -1,3 +1,5 @@
+//! Packets to a container: a request's head and its body.
+
 use bytes::{BufMut, Bytes, BytesMut};
 
 use crate::words::{self, CODED, OTHER_METHOD};

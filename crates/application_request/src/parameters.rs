@@ -10,7 +10,7 @@ use sendoff_fastcgi::handover::ACCEL_PARAM;
 use sendoff_message::request::{Request, Scheme, TlsFacts, decode_path, protocol};
 use sendoff_site_files::router::{Script, Upstream};
 use sendoff_site_files::sendable::Sendable;
-use sendoff_upstream::cgi::RequestMessageBuilder;
+use sendoff_upstream::fastcgi_request::RequestMessageBuilder;
 
 use crate::ApplicationRequest;
 

@@ -1,4 +1,5 @@
-//! `X-Accel-Limit-Rate`: a sink that limits the rate of a body in bytes per second.
+//! `X-Accel-Limit-Rate` and the key `limit_rate` of routes: a sink that limits the rate of a body in
+//! bytes per second. (`exchange/rates.rs` limits the rate of requests.)
 //!
 //! The limit is a token bucket. One token is one byte, and the bucket holds one second's tokens, so
 //! that the first second's bytes leave at once (as in nginx). Bytes without tokens wait here:

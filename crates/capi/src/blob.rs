@@ -1,4 +1,5 @@
-//! Blobs.
+//! Blobs: constants of a runtime that a worker stores in sealed memory files, so that responses name
+//! them instead of their bytes.
 
 use std::ffi::{c_int, c_void};
 use std::io;

@@ -1,4 +1,4 @@
-//! Explanations.
+//! Explanations: the origin of each piece of a response, for `sendoff explain`.
 
 use std::ffi::{c_char, c_int};
 

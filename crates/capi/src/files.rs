@@ -1,4 +1,4 @@
-//! Held files.
+//! Held files: mapped under a read lease, so that a response names ranges of them.
 
 use std::ffi::{c_int, c_void};
 use std::io;

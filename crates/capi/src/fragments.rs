@@ -1,4 +1,4 @@
-//! Fragments.
+//! Fragments: parts of pages that one worker makes, and all workers of a pool send.
 
 use std::ffi::{c_char, c_int, c_uint};
 use std::os::fd::{FromRawFd, OwnedFd};

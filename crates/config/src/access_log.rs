@@ -140,7 +140,7 @@ variables! {
     BytesCopied = "bytes_copied",
     /// Seconds from the request's head until its response had left: `0.012`.
     RequestTime = "request_time",
-    /// Seconds that the request waited for a worker.
+    /// Seconds that the request waited for a worker of PHP.
     QueueTime = "queue_time",
     /// The process id of the worker that answered.
     Worker = "worker",

@@ -185,7 +185,7 @@ impl SendQueue {
     }
 
     /// Queues a range of a file.
-    pub fn push_file(&mut self, segment: FileSegment) {
+    fn push_file(&mut self, segment: FileSegment) {
         if segment.len > 0 {
             self.segments.push_back(Queued::File(segment));
         }

@@ -1,4 +1,5 @@
-//! Rate limits of routes per client, or per value of a map.
+//! The key `rate` of routes: limits of requests per client, or per value of a map.
+//! (`application_response/rate_limit.rs` limits the rate of bodies.)
 
 use std::num::NonZeroUsize;
 use std::sync::{Mutex, PoisonError};

@@ -105,8 +105,8 @@ pub trait Service {
     /// Which handler will answer a request, and how.
     type Plan: Plan;
 
-    /// Time and size limits for clients.
-    fn limits(&self) -> &FrontConfig;
+    /// The configuration of the front: limits, timeouts, request ids.
+    fn config(&self) -> &FrontConfig;
 
     /// Proxies whose statements about clients are trusted.
     fn trusted_proxies(&self) -> &TrustedProxies;

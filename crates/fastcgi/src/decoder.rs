@@ -1,3 +1,5 @@
+//! The records in a stream of bytes.
+
 use bytes::{Buf, Bytes, BytesMut};
 
 use crate::Error;

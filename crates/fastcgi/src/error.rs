@@ -1,3 +1,5 @@
+//! Mistakes of a peer in FastCGI and in handover records.
+
 use std::fmt;
 
 /// A mistake of the peer. Each of these makes the link unusable.

@@ -1,3 +1,5 @@
+//! Calls of gRPC-Web, which become calls of gRPC.
+
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;

@@ -1,3 +1,5 @@
+//! Responses to calls of gRPC-Web: trailers become a message of the body.
+
 use std::task::{Context, Poll};
 
 use base64::Engine;

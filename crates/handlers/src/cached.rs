@@ -2,37 +2,37 @@
 //! page while others wait for it (`docs/page-cache.md`).
 
 mod address;
+mod purge;
+mod renewal;
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use bytes::Bytes;
+use http::Method;
 use http::header::{AUTHORIZATION, COOKIE, RANGE, UPGRADE};
-use http::{Method, StatusCode};
 use sendoff_config::{CacheDialect, Keeping, PageCache};
 use sendoff_delivery::segment::Segment;
 use sendoff_exchange::head_filter::HeadFilter;
-use sendoff_exchange::sink::{self, Discard, Sink, unless_gone};
+use sendoff_exchange::sink::{self, Sink, unless_gone};
 use sendoff_message::Cut;
-use sendoff_message::request::{
-    CONDITIONS, Request, host_name, is_only_cookie, may_be_read_in_part,
-};
+use sendoff_message::request::{CONDITIONS, Request, is_only_cookie, may_be_read_in_part};
 use sendoff_message::response::ResponseHead;
 use sendoff_page_cache::{
-    ApplicationOutcome, Flight, FragmentPurge, Key, LsCacheRequest, MakePermit, OriginFailure,
-    PURGE_METHODS, Page, Purge, PurgeCount, Recorder, RecordingContext, Validity, ordered,
-    without_ignored,
+    ApplicationOutcome, Flight, Key, LsCacheRequest, MakePermit, OriginFailure, Page, PurgeCount,
+    Recorder, RecordingContext, Validity, without_ignored,
 };
 use sendoff_report::explain::Remark;
 use sendoff_site_files::router::{Script, Upstream};
 use tokio::time::timeout;
 
 pub(crate) use self::address::AddressLookup;
+pub(crate) use self::purge::{asks_to_purge, host_of, may_purge, purge, purge_fragments};
+use self::purge::{forget_changed, forget_own, may_change, may_have_run};
+use self::renewal::{Due, Renewal};
 use crate::application::proxy::{self, Passed};
 use crate::application::script;
 use crate::context::Context;
-use crate::error::Outcome;
-use crate::respond;
+use crate::outcome::Outcome;
 use crate::services::Services;
 
 /// Maximum wait for another request that makes the same page. After that the request asks the
@@ -44,9 +44,6 @@ const HIT: &str = "hit";
 
 /// The outcome for a page that only this client gets.
 const OWN_HIT: &str = "hit; detail=private";
-
-/// The request method that purges pages, as in other caches.
-const PURGE: &str = "PURGE";
 
 /// The application that answers if no kept page can.
 #[derive(Debug, Clone, Copy)]
@@ -88,13 +85,6 @@ enum Answered {
     Now(Outcome),
     /// The client has got the old page, and the caller has it made anew.
     Stale(Due),
-}
-
-/// An old page that is to be made anew.
-struct Due {
-    old: Arc<Page>,
-    begun: PurgeCount,
-    permit: MakePermit,
 }
 
 /// A page that is missing or too old.
@@ -156,20 +146,6 @@ impl OriginApplication<'_> {
     }
 }
 
-/// An old page that the client has got, and that is still to be made anew.
-pub(crate) struct Renewal<'a> {
-    lookup: Box<CacheLookup<'a>>,
-    due: Due,
-}
-
-impl Renewal<'_> {
-    /// Makes the page anew.
-    pub(crate) async fn run(self) {
-        let Self { lookup, due: Due { old, begun, permit } } = self;
-        Box::pin(lookup.renew(&old, begun, permit)).await;
-    }
-}
-
 /// Answers with a kept page, or lets the application answer.
 ///
 /// # Errors
@@ -218,59 +194,6 @@ pub(crate) async fn respond_before_renewal<'a>(
     }
 }
 
-/// True if the request may change kept pages.
-fn may_change(context: &Context<'_>) -> bool {
-    let method = &context.request.method;
-    // A `PURGE` that is not allowed does nothing.
-    let is_safe = method.is_safe() || method.as_str() == PURGE;
-    !is_safe && context.services.page_cache.is_in_use()
-}
-
-/// True if the application may have changed something although no head of a response came: the
-/// client has gone, or the application has failed. Another refusal comes without the application.
-fn may_have_run(outcome: &Result<Outcome, Cut>) -> bool {
-    match outcome {
-        Err(_) => true,
-        Ok(Outcome::Refused(refused)) => {
-            matches!(refused.status, StatusCode::BAD_GATEWAY | StatusCode::GATEWAY_TIMEOUT)
-        }
-        Ok(Outcome::Sent | Outcome::Switched(_)) => false,
-    }
-}
-
-/// Purges the page at the address of a request that has changed something, and the page to which
-/// its client is redirected (RFC 9111 §4.4).
-fn forget_changed(context: &Context<'_>, head: &ResponseHead) {
-    if !head.status.is_success() && !head.status.is_redirection() {
-        return;
-    }
-    forget_own(context);
-    let (cache, host) = (&context.services.page_cache, host_of(context.request));
-    for field in &head.fields {
-        if (field.is("location") || field.is("content-location"))
-            && let Some(purge) = Purge::of_location(site_name(context), &host, field.value())
-        {
-            cache.purge(&purge);
-        }
-    }
-}
-
-/// Purges the page at the address of the request.
-fn forget_own(context: &Context<'_>) {
-    let (site, host) = (site_name(context), host_of(context.request));
-    context.services.page_cache.purge(&Purge::page(site, &host, &context.request.uri));
-}
-
-/// The name of the request's site, whose pages alone the request may purge.
-fn site_name<'c>(context: &Context<'c>) -> &'c str {
-    context.services.config.sites.get(context.site.number).map_or("", |site| &site.name)
-}
-
-/// True if the response to the request may purge kept pages.
-pub(crate) fn may_purge(context: &Context<'_>) -> bool {
-    may_change(context) || context.site.speaks_lscache() && context.services.page_cache.is_in_use()
-}
-
 /// The way in which pages for the request are kept; `None`: they are not.
 fn keeping(context: &Context<'_>) -> Option<Keeping> {
     match context.effects.settings.page_cache.or(context.site.page_cache)? {
@@ -290,66 +213,6 @@ fn has_cookies(request: &Request, of_server: Option<&str>) -> bool {
     match of_server {
         Some(name) => !is_only_cookie(&request.headers, name),
         None => request.headers.contains_key(COOKIE),
-    }
-}
-
-/// The host whose pages a request is about.
-pub(crate) fn host_of(request: &Request) -> String {
-    host_name(request.host.as_deref().unwrap_or_default())
-}
-
-/// True if the request asks to purge pages, and may. `is_refused`: a rule of the site turns it away.
-/// That does not matter for clients in the site's `purge_from`, which name pages by expressions
-/// instead of paths.
-pub(crate) fn asks_to_purge(context: &Context<'_>, is_refused: bool) -> bool {
-    let Context { site, request, effects, .. } = *context;
-    let method = request.method.as_str();
-    PURGE_METHODS.contains(&method)
-        && (method == PURGE && effects.settings.purge == Some(true) && !is_refused
-            || site.lets_purge(&request.peer))
-}
-
-/// Purges the pages that the request names: by its address, which may end with `*`, or also by its
-/// fields if it comes from an address that the site names.
-///
-/// # Errors
-/// The client has gone.
-pub(crate) async fn purge(context: &Context<'_>, sink: &mut dyn Sink) -> Result<Outcome, Cut> {
-    let Context { site, request, .. } = *context;
-    let purge = match site.lets_purge(&request.peer) {
-        true => ordered(site_name(context), request),
-        // A route that lets clients purge may be for some paths only.
-        false => Purge::of(site_name(context), &host_of(request), &request.uri),
-    };
-    purge_fragments(context, &purge);
-    let cache = Arc::clone(&context.services.page_cache);
-    let request = context.request.shown();
-    let Ok(pages) = tokio::task::spawn_blocking(move || cache.purge(&purge)).await else {
-        return Ok(Outcome::refused(StatusCode::INTERNAL_SERVER_ERROR, []));
-    };
-    tracing::info!(request, pages, "kept pages are forgotten");
-    let kind = Bytes::from_static(b"text/plain");
-    let body = Bytes::from(format!("purged: {pages}\n"));
-    respond::respond(StatusCode::OK, &kind, &body, sink).await?;
-    Ok(Outcome::Sent)
-}
-
-/// Purges the fragments that the workers of the request's site keep, as far as a purge of its pages
-/// concerns them.
-pub(crate) fn purge_fragments(context: &Context<'_>, purge: &Purge) {
-    let Context { services, site, .. } = *context;
-    let tags = match purge.of_fragments() {
-        FragmentPurge::Nothing => return,
-        FragmentPurge::Tags(tags) => Some(tags),
-        FragmentPurge::Everything => None,
-    };
-    let Some(site) = services.config.sites.get(site.number) else { return };
-    let of_php = [site.pool, site.worker.as_ref().map(|worker| worker.pool)];
-    let attachments = site.fastcgi.iter();
-    let of_programs = attachments.map(|attachment| services.config.pool_at(&attachment.address));
-    let numbers = of_php.into_iter().chain(of_programs).flatten();
-    for pool in numbers.filter_map(|number| services.pools.get(number)) {
-        pool.shared.purge_fragments(tags.as_deref());
     }
 }
 
@@ -537,29 +400,6 @@ impl<'a> CacheLookup<'a> {
         Ok(true)
     }
 
-    /// Sends an old page, and has it made anew meanwhile if no other request does that: a slow
-    /// client does not delay the new page. `None`: the body is gone.
-    async fn send_stale(
-        &self,
-        page: &Arc<Page>,
-        begun: PurgeCount,
-        templates: Templates,
-        sink: &mut dyn Sink,
-    ) -> Result<Option<Answered>, Cut> {
-        let cache = &self.context.services.page_cache;
-        let flight = cache.fly(self.key_of(page), &self.context.request.headers);
-        let send = self.send(page, "hit; detail=stale", sink);
-        let is_sent = match flight {
-            Flight::Make(permit) if templates == Templates::Pages && page.asks_for_assembly() => {
-                let due = Due { old: Arc::clone(page), begun, permit };
-                return send.await.map(|is_sent| is_sent.then_some(Answered::Stale(due)));
-            }
-            Flight::Make(permit) => tokio::join!(send, self.renew(page, begun, permit)).0,
-            Flight::Wait(_) | Flight::MakeUnshared => send.await,
-        };
-        is_sent.map(|is_sent| is_sent.then_some(Answered::Now(Outcome::Sent)))
-    }
-
     async fn deliver(
         &self,
         (head, body): (ResponseHead, Option<Segment>),
@@ -580,32 +420,6 @@ impl<'a> CacheLookup<'a> {
         }
         let body = body.filter(|_| self.context.request.method != Method::HEAD);
         sink::respond(sink, head, body.into_iter().collect::<Vec<Segment>>()).await
-    }
-
-    /// Renews a page after the client has got the stale one.
-    async fn renew(&self, old: &Arc<Page>, begun: PurgeCount, permit: MakePermit) {
-        if self.context.request.method == Method::HEAD {
-            // A response to HEAD has no body that could be kept.
-            let request = Request { method: Method::GET, ..self.context.request.clone() };
-            let context = Context { request: &request, ..self.context };
-            let (key, lscache) = (self.key.clone(), self.lscache.clone());
-            let get = CacheLookup { key, lscache, context, ..*self };
-            return Box::pin(get.renew(old, begun, permit)).await;
-        }
-        let miss = Miss { old: Some(old), begun, permit: Some(permit) };
-        match self.ask(miss, "fwd=stale", &mut Discard::default()).await {
-            Ok((ApplicationOutcome::StillValid(said, permit), _)) => {
-                if let (_, false) = self.renewed(old, begun, &said, permit) {
-                    self.context.services.page_cache.drop_page(old);
-                }
-            }
-            Ok((ApplicationOutcome::OtherPage(permit), _)) => {
-                self.context.services.page_cache.drop_page(old);
-                let whole = Miss { old: None, begun, permit };
-                let _only_kept = self.ask(whole, "fwd=stale", &mut Discard::default()).await;
-            }
-            Ok((ApplicationOutcome::Passed | ApplicationOutcome::Failed, _)) | Err(_) => {}
-        }
     }
 
     /// Lets the application answer, and keeps the page if that is allowed.
@@ -686,23 +500,5 @@ impl<'a> CacheLookup<'a> {
         // After a cut, other requests may still make a page that can be kept.
         let outcome = self.origin.respond(&context, &mut recorder).await?;
         Ok((recorder.into_ended(), outcome))
-    }
-
-    /// The old page with a new validity, because the application says that it is still valid; true:
-    /// the page is kept.
-    fn renewed(
-        &self,
-        old: &Page,
-        begun: PurgeCount,
-        said: &ResponseHead,
-        permit: Option<MakePermit>,
-    ) -> (Arc<Page>, bool) {
-        let cache = &self.context.services.page_cache;
-        let (renewed, is_kept) =
-            cache.renew(old, begun, &self.keeping, self.lscache.as_ref(), said);
-        if let Some(mut permit) = permit {
-            permit.ends(is_kept);
-        }
-        (renewed, is_kept)
     }
 }

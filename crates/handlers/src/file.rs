@@ -11,7 +11,7 @@ use sendoff_static_files as static_files;
 use sendoff_static_files::{Entry, StaticResponse};
 
 use crate::context::Context;
-use crate::error::Outcome;
+use crate::outcome::Outcome;
 
 /// Answers with a file, ranges of it, or 304 if the client's copy is current.
 pub(crate) async fn respond(

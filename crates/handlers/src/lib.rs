@@ -3,8 +3,8 @@
 //!
 //! - `dispatch`: the steps of every request: its plan, passwords and authorizers, the filters
 //!   around its response, error pages
-//! - [`mod@file`], `respond`, `lua`: the server's own answers: static files, redirects and fixed
-//!   texts, Lua scripts
+//! - [`mod@file`], `server_pages`, `lua`: the server's own answers: static files, redirects and
+//!   fixed texts, Lua scripts
 //! - `cached`: the page cache in front of applications
 //! - `esi`: pages that include fragments
 //! - `application`: requests to workers, FastCGI applications and proxied hosts: sending, retries,
@@ -23,15 +23,15 @@ mod cached;
 pub mod challenges;
 mod context;
 mod dispatch;
-mod error;
 mod esi;
 mod file;
 mod head_rules;
 mod lscache;
 mod lua;
+mod outcome;
 mod pages;
-mod respond;
 mod response;
+mod server_pages;
 pub mod services;
 mod subrequest;
 

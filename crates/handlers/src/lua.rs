@@ -9,8 +9,8 @@ use sendoff_message::response::ResponseHead;
 use sendoff_report::explain::Remark;
 
 use crate::context::Context;
-use crate::error::Outcome;
 use crate::file;
+use crate::outcome::Outcome;
 
 /// Answers with the response that a script has made.
 pub(crate) async fn respond(

@@ -1,3 +1,5 @@
+//! Request bodies: by length or in chunks, with trailers.
+
 use bytes::{Buf, Bytes, BytesMut};
 use http::{HeaderMap, HeaderName, HeaderValue};
 

@@ -1,3 +1,6 @@
+//! The head of a response as an application writes it over CGI (RFC 3875 §6): its fields, its status,
+//! and the mistakes that are refused or dropped.
+
 use std::fmt;
 
 use bytes::Bytes;
@@ -245,9 +248,10 @@ impl CgiHead {
         Ok(())
     }
 
-    /// Stores `Content-Length`. An invalid one is dropped and the response kept: the response can
-    /// be framed without it. Two different lengths are refused, because they do not tell where the
-    /// application ends its response (RFC 9112 §6.3).
+    /// Stores `Content-Length`. An invalid value is dropped and the response kept: the response can
+    /// be framed without it. Beside `other`, the value of an earlier field, a value is refused if
+    /// both differ as numbers, or if one of them is invalid: they do not tell where the application
+    /// ends its response (RFC 9112 §6.3).
     fn note_length(&mut self, value: &[u8], other: Option<&[u8]>) -> Result<(), BadHead> {
         let length = parse_length(value);
         if other.is_some_and(|other| {

@@ -1,3 +1,5 @@
+//! The end of the header block in the pieces of an application's output.
+
 use bytes::{Bytes, BytesMut};
 
 use crate::cgi_head::{BadHead, CgiHead, MAX_HEAD};

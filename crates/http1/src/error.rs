@@ -1,3 +1,5 @@
+//! The reasons why a request is refused, and their statuses.
+
 use std::fmt;
 
 use http::StatusCode;

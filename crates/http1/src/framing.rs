@@ -1,3 +1,5 @@
+//! The framing of a request, and fields about the connection.
+
 use http::header::{CONNECTION, CONTENT_LENGTH, EXPECT, TRANSFER_ENCODING};
 use http::{HeaderMap, HeaderName, Version};
 

@@ -1,3 +1,5 @@
+//! Request heads: their end in a buffer, their limits, and the fields that are refused or dropped.
+
 use bytes::{Buf, Bytes, BytesMut};
 use http::header::{
     AUTHORIZATION, CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, EXPECT, HOST, TRANSFER_ENCODING,

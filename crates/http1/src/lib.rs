@@ -38,9 +38,7 @@ pub use error::RequestError;
 pub use field::Field;
 pub use framing::BodyFraming;
 pub use head::{Head, HeadDecoder, Limits, MAX_FIELDS};
-pub use response::{
-    CHUNK_END, FieldLine, HeadEncoder, InvalidField, LAST_CHUNK, encode_chunk_header,
-};
+pub use response::{FieldLine, HeadEncoder, InvalidField};
 pub use response_framing::Framing;
 pub use stream_head::StreamHead;
 pub use target::{Target, is_host};

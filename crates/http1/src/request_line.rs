@@ -1,3 +1,5 @@
+//! Request lines.
+
 use bytes::Bytes;
 use http::{Method, Version};
 

@@ -1,12 +1,14 @@
+//! Response heads and chunks as bytes; the check of fields.
+
 use std::ops::Range;
 
 use bytes::{BufMut, Bytes, BytesMut};
 use http::StatusCode;
 
 /// The bytes after the data of each chunk.
-pub const CHUNK_END: &[u8] = b"\r\n";
+pub(crate) const CHUNK_END: &[u8] = b"\r\n";
 /// The end of a chunked body without trailers.
-pub const LAST_CHUNK: &[u8] = b"0\r\n\r\n";
+pub(crate) const LAST_CHUNK: &[u8] = b"0\r\n\r\n";
 
 /// A response field that cannot be sent: its name is not a token, or its value holds CR, LF or NUL.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -166,7 +168,7 @@ pub(crate) fn push_field(out: &mut BytesMut, name: &[u8], value: &[u8]) {
 }
 
 /// Writes the header of a chunk of `len` bytes. `len` must not be 0, which would end the body.
-pub fn encode_chunk_header(out: &mut BytesMut, len: u64) {
+pub(crate) fn encode_chunk_header(out: &mut BytesMut, len: u64) {
     debug_assert_ne!(len, 0, "an empty chunk ends the body");
     let digits = (64 - len.leading_zeros()).div_ceil(4);
     for digit in (0..digits).rev() {

@@ -1,7 +1,10 @@
+//! The framing of a response: by its length, in chunks, or by the end of the connection.
+
 use bytes::{Bytes, BytesMut};
 use http::{Method, StatusCode, Version};
 
-use crate::{CHUNK_END, HeadEncoder, LAST_CHUNK, encode_chunk_header};
+use crate::HeadEncoder;
+use crate::response::{CHUNK_END, LAST_CHUNK, encode_chunk_header};
 
 /// The framing of a response body (RFC 9112 §6).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

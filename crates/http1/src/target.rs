@@ -1,3 +1,5 @@
+//! Request targets and hosts (RFC 9112 §3.2, RFC 3986).
+
 use std::net::Ipv6Addr;
 
 use bytes::Bytes;

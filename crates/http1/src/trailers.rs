@@ -1,3 +1,5 @@
+//! The fields behind a body, and the names that may not be among them.
+
 use bytes::{BufMut, Bytes, BytesMut};
 use http::header::TE;
 use http::{HeaderMap, HeaderName};

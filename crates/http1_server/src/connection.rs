@@ -172,7 +172,7 @@ impl<T: Transport> Connection<T> {
         loop {
             if self.buffer.is_empty() {
                 at_once = 0;
-                if !self.may_go_on(&*services.get()) || !self.wait_for_request().await {
+                if !self.may_stay_open(&*services.get()) || !self.wait_for_request().await {
                     return Served::Ended;
                 }
             }
@@ -183,7 +183,7 @@ impl<T: Transport> Connection<T> {
             }
             // Not earlier, so that an idle connection holds no old configuration.
             let service = services.get();
-            if !self.may_go_on(&*service) {
+            if !self.may_stay_open(&*service) {
                 return Served::Ended;
             }
             // On the heap, because the state of an exchange takes kilobytes, which an idle
@@ -213,7 +213,7 @@ impl<T: Transport> Connection<T> {
 
     /// False if a process that has the socket may not see the next request: a reload has brought
     /// another party to the listener.
-    fn may_go_on<S: Service>(&self, service: &S) -> bool {
+    fn may_stay_open<S: Service>(&self, service: &S) -> bool {
         self.lent_to.is_none() || self.lent_to.as_ref() == service.party(self.origin.listener)
     }
 
@@ -263,7 +263,7 @@ impl<T: Transport> Connection<T> {
         };
         let (framing, waits) = (head.framing, head.expect_continue);
         let proxies = Some(service.trusted_proxies()).filter(|all| self.origin.is_trusted(all));
-        let ids = service.limits().request_ids;
+        let ids = service.config().request_ids;
         let mut request = match received::request(head, &self.origin, proxies, ids) {
             Ok(request) => request,
             Err(bad) => {
@@ -285,7 +285,7 @@ impl<T: Transport> Connection<T> {
         service: &S,
         IncomingHead { decoder, began }: &mut IncomingHead,
     ) -> Result<Head, ConnectionEnd> {
-        let deadline = *began + service.limits().timeouts.head;
+        let deadline = *began + service.config().timeouts.head;
         loop {
             if self.is_new && self.buffer.starts_with(HTTP2_PREFACE) {
                 return Err(ConnectionEnd::Http2);
@@ -371,7 +371,7 @@ impl<T: Transport> Connection<T> {
                         break;
                     }
                     let pace =
-                        pace.get_or_insert_with(|| Pace::new(service.limits().timeouts.body));
+                        pace.get_or_insert_with(|| Pace::new(service.config().timeouts.body));
                     turn += self.read_more_body(service, pace).await?;
                     if turn >= TURN {
                         turn = 0;
@@ -411,8 +411,8 @@ impl<T: Transport> Connection<T> {
                 Err(refused(StatusCode::BAD_REQUEST, why))
             }
             Ok(Ok(read)) => {
-                let limits = service.limits();
-                pace.note(read as u64, limits.limits.body_rate, limits.timeouts.body);
+                let config = service.config();
+                pace.note(read as u64, config.limits.body_rate, config.timeouts.body);
                 Ok(read)
             }
             Ok(Err(error)) => Err(error.into()),
@@ -429,7 +429,7 @@ impl<T: Transport> Connection<T> {
         service: &S,
         mut bytes: &'static [u8],
     ) -> io::Result<()> {
-        let limit = service.limits().timeouts.send;
+        let limit = service.config().timeouts.send;
         while !bytes.is_empty() {
             match self.transport.try_send(&[io::IoSlice::new(bytes)], false) {
                 Ok(n) => bytes = &bytes[n..],
@@ -595,8 +595,8 @@ impl<T: Transport> Connection<T> {
 
 /// The lowest speed at which a client may send a body.
 fn body_limits(service: &impl Service) -> BodyLimits {
-    let limits = service.limits();
-    BodyLimits { pause: limits.timeouts.body, rate: limits.limits.body_rate }
+    let config = service.config();
+    BodyLimits { pause: config.timeouts.body, rate: config.limits.body_rate }
 }
 
 /// Reads the first bytes after a pause. The transport may report readiness without a byte, as for

@@ -431,7 +431,7 @@ impl<T: Transport, S: Service> Sink for Exchange<'_, T, S> {
     }
 
     fn poll_writable(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Cut>> {
-        let limits = SendLimits::of(self.service.limits());
+        let limits = SendLimits::of(self.service.config());
         self.timer.check(cx, limits, self.queue.memory(), || self.transport.delivered())?;
         // A client that has gone reads no more, either.
         let _ended = self.poll_body(cx);

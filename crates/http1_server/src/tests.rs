@@ -54,7 +54,7 @@ impl Plan for BodyPlan {
 impl Service for Noting {
     type Plan = BodyPlan;
 
-    fn limits(&self) -> &FrontConfig {
+    fn config(&self) -> &FrontConfig {
         &self.limits
     }
 

@@ -69,7 +69,7 @@ pub async fn serve<T: Transport + 'static, S: Service + 'static>(
     lifecycle: Rc<Lifecycle>,
 ) {
     let service = services.get();
-    let (timeouts, limits) = (service.limits().timeouts.clone(), SendLimits::of(service.limits()));
+    let (timeouts, limits) = (service.config().timeouts.clone(), SendLimits::of(service.config()));
     drop(service);
     let mut wire = Wire::new(transport, buffer, limits);
     let client = origin.peer.clone();

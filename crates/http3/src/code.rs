@@ -1,3 +1,5 @@
+//! Error codes of HTTP/3 and QPACK.
+
 use std::fmt;
 
 /// An error code of HTTP/3 (RFC 9114 §8.1) or QPACK (RFC 9204 §6), for closing a connection or

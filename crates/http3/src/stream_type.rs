@@ -1,3 +1,5 @@
+//! Types of unidirectional streams.
+
 /// The first integer of a unidirectional stream (RFC 9114 §6.2, RFC 9204 §4.2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StreamType {

@@ -288,7 +288,7 @@ pub(crate) async fn run<S: Service + 'static>(
     handshake: Handshake,
 ) {
     let lifecycle = Rc::clone(&counted.lifecycle);
-    let timeouts = services.get().limits().timeouts.clone();
+    let timeouts = services.get().config().timeouts.clone();
     let is_connected = tokio::select! {
         connected = timeout(timeouts.head, driver.connected()) => connected.unwrap_or(false),
         // The connection counts as idle: it has sent no request.

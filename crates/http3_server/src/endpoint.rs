@@ -334,7 +334,7 @@ impl<S: Service + 'static, A: Admission> Accepting<S, A> {
         if known.as_ref().is_some_and(|(known, _)| Arc::ptr_eq(known, &tls)) {
             return;
         }
-        match settings::server_config(&tls, service.limits().timeouts.idle) {
+        match settings::server_config(&tls, service.config().timeouts.idle) {
             Ok(config) => {
                 self.endpoint.state.borrow_mut().set_server_config(Some(Arc::clone(&config)));
                 *known = Some((tls, config));

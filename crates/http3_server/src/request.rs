@@ -21,7 +21,7 @@ use super::quic::Quic;
 /// Serves one request until QUIC has its response, but for its last bytes.
 pub(crate) async fn serve<S: Service>(open: StreamGuard<S>, quic: Rc<Quic>, id: StreamId) {
     let service = open.streams().services.get();
-    let (timeouts, max_head) = (&service.limits().timeouts, Limits::default().head);
+    let (timeouts, max_head) = (&service.config().timeouts, Limits::default().head);
     let mut receiver = Receiver::new(Rc::clone(&quic), id, max_head);
     let sender = Sender::new(Rc::clone(&quic), id, timeouts.send);
     let part = timeout(timeouts.head, poll_fn(|cx| receiver.poll_part(cx))).await;

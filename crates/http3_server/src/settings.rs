@@ -11,7 +11,7 @@ use rustls::Tls13CipherSuite;
 use rustls::crypto::aws_lc_rs::cipher_suite::TLS13_AES_128_GCM_SHA256;
 
 /// The most open requests of a client on a connection; browsers and proxies are content with 100.
-const REQUESTS: u32 = 128;
+const STREAMS: u32 = 128;
 
 /// Unidirectional streams: control, two of QPACK, and some of unknown types, which are refused.
 const UNIDIRECTIONAL: u32 = 8;
@@ -55,7 +55,7 @@ pub(crate) fn server_config(
     let crypto = crypto.map_err(|error| error.to_string())?;
     let mut transport = TransportConfig::default();
     transport
-        .max_concurrent_bidi_streams(REQUESTS.into())
+        .max_concurrent_bidi_streams(STREAMS.into())
         .max_concurrent_uni_streams(UNIDIRECTIONAL.into())
         .stream_receive_window(STREAM_WINDOW.into())
         .receive_window(CONNECTION_WINDOW.into())

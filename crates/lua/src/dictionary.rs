@@ -85,7 +85,7 @@ impl Dictionary {
     /// Adds to an integer, which starts as 0 and then expires at `until`. The result saturates at
     /// the smallest and the largest integer, so a counter stays beyond a limit that it has passed.
     /// Returns the sum; `None`: the value is no integer.
-    pub fn increase(
+    pub(crate) fn increase(
         &self,
         key: &[u8],
         by: i64,

@@ -17,7 +17,7 @@ pub enum Step {
 ///           no request                 a message, and the front has not taken it
 ///  Awake ────────────────▶ Asleep ─────────────────────────────────────────────────▶ Awake
 ///   ▲ │ │                     │ the front has taken it: its message is still to come
-///   │ │ │ looked(), given()   ▼
+///   │ │ │ asked(), given()    ▼
 ///   │ │ └─────────────────── Owed
 ///   │ └──── promised() ────▶ Promised: a request that it has taken comes on a link
 ///   └───── given(), withdrawn() ┘
@@ -76,9 +76,9 @@ impl Taker {
         }
     }
 
-    /// The message has come that asks it to look into the ring. It may be late: a worker that has
-    /// meanwhile taken a request that comes on a link takes nothing else.
-    pub fn looked(&mut self) {
+    /// Notes the message that asks the worker to look into the ring. It may be late: a worker that
+    /// has meanwhile taken a request that comes on a link takes nothing else.
+    pub fn asked(&mut self) {
         if !matches!(self.state, State::Promised(_)) {
             self.state = State::Awake;
         }

@@ -152,7 +152,7 @@ impl Scene {
                     assert_eq!(place, place_of(number), "another request's place");
                     at(&self.taken, number).fetch_add(1, Relaxed);
                 }
-                Step::Wait if self.links[usize::from(seat)].receive() => taker.looked(),
+                Step::Wait if self.links[usize::from(seat)].receive() => taker.asked(),
                 Step::Wait => return,
             }
         }

@@ -127,9 +127,9 @@ impl GivenListener {
     }
 }
 
-/// Opens the listeners whose sockets were not given. Each event loop has a socket of its own for a
-/// TCP address, so that the kernel distributes the connections (`SO_REUSEPORT`). UNIX sockets do
-/// not support that: all event loops share one.
+/// Opens the listeners whose sockets were not given. Each event loop has a socket of its own for an
+/// address of TCP, or of UDP for QUIC, so that the kernel distributes the connections
+/// (`SO_REUSEPORT`). UNIX sockets do not support that: all event loops share one.
 ///
 /// # Errors
 /// An address cannot be bound, or is in use.

@@ -1,7 +1,9 @@
-//! Sites: the choice of the site for a request, the effects of its routes, the answer for a path,
-//! and the files that applications may name.
+//! Sites: the choice of the site for a request ([`sites`]), its decision about the request
+//! (`decide.rs`) and the effects of that ([`effects`]), and the files that applications may name
+//! ([`naming`]).
 #![forbid(unsafe_code)]
 
+mod decide;
 pub mod decided_for;
 pub mod decision;
 pub mod effects;
@@ -18,63 +20,45 @@ mod settled;
 pub mod sites;
 mod text;
 
-use std::borrow::Cow;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::rc::Rc;
 
 use bytes::Bytes;
 use http::header::InvalidHeaderName;
-use http::{HeaderMap, HeaderName, StatusCode};
+use http::{HeaderName, StatusCode};
 use sendoff_auth::PasswordQueues;
 use sendoff_config::{
-    Account, Authorizer, Clients, Compression, Config, Delivery, ErrorPage, PageCache, PoolConfig,
-    Route, SiteLog,
+    Account, Authorizer, Clients, Compression, Config, Delivery, ErrorPage, PageCache, Route,
+    SiteLog,
 };
 use sendoff_htaccess::CacheLines;
-use sendoff_lua::Phase;
-use sendoff_lua_host::{Asks, Call, ScriptShare, SiteScripts};
+use sendoff_lua_host::{ScriptShare, SiteScripts};
 use sendoff_message::configured::shared;
-use sendoff_message::lscache;
 use sendoff_message::request::{Endpoint, Request, Scheme};
 use sendoff_message::response::ResponseHead;
-use sendoff_site_files::router::{PathTarget, Router, Script, Upstream};
+use sendoff_site_files::router::Router;
 use sendoff_site_files::sendable::Sendable;
 use sendoff_static_files::{CacheShare, WritingUser};
 use sendoff_sys::process::groups_of;
 
 use decided_for::DecidedFor;
-use decision::{Decision, User};
-use effects::{Answer, Effects, FailedRequest};
+use decision::Decision;
+use effects::{Answer, Effects};
 use htaccess::{Htaccess, HtaccessShare};
 use maps::Maps;
-use pool_page::PoolPage;
 use root::Release;
-use rules::{Applied, CompiledRoutes, Folders};
+use rules::CompiledRoutes;
 use text::MapNames;
 
+pub use decide::DecisionContext;
 pub use maps::check_countries;
 pub use rules::{InternalTarget, Rewrites};
 pub use settled::Settled;
 
 /// `SERVER_SOFTWARE`, unless the site has its own.
 const SOFTWARE: &str = concat!("sendoff/", env!("CARGO_PKG_VERSION"));
-
-/// The most times that the processing of a request may begin, including the first; lighttpd has the
-/// same limit.
-const MAX_RUNS: usize = 10;
-
-/// The context of a decision, besides the site.
-#[derive(Clone, Copy)]
-pub struct DecisionContext<'a> {
-    /// The pools of the configuration.
-    pub pools: &'a [PoolConfig],
-    /// Makes subrequests for scripts; `None`: they can make none.
-    pub asks: Option<&'a dyn Asks>,
-    /// True if the response is explained (`sendoff explain`).
-    pub is_explained: bool,
-}
 
 /// One site on one event loop.
 #[derive(Debug)]
@@ -182,81 +166,6 @@ impl Site {
         self.release.is_current()
     }
 
-    /// Applies the site's routes to a request and decides on its answer.
-    pub async fn decide(
-        &self,
-        context: DecisionContext<'_>,
-        request: &mut Request,
-    ) -> (Answer, Box<Effects>) {
-        if let Some(file) = self.maintenance.as_deref().filter(|file| exists(file)) {
-            let why = format!("{} is there (maintenance)", file.display());
-            let status = StatusCode::SERVICE_UNAVAILABLE;
-            let refused = PathTarget::Refused { status, why: Some(why.into()) };
-            return (Answer::Path(refused), Box::default());
-        }
-        self.decide_for(context, request, None).await
-    }
-
-    /// As [`decide`](Self::decide), for the page of an error, which is available during maintenance
-    /// as well.
-    pub async fn decide_page(
-        &self,
-        context: DecisionContext<'_>,
-        request: &mut Request,
-        failure: FailedRequest<'_>,
-    ) -> (Answer, Box<Effects>) {
-        self.decide_for(context, request, Some(failure)).await
-    }
-
-    async fn decide_for(
-        &self,
-        context: DecisionContext<'_>,
-        request: &mut Request,
-        failure: Option<FailedRequest<'_>>,
-    ) -> (Answer, Box<Effects>) {
-        let mut effects = Box::<Effects>::default();
-        effects.lua.is_explained = context.is_explained;
-        // Only an authorizer sets these fields, in the head.
-        for name in &self.granted_fields {
-            request.rule(name);
-            request.headers.remove(name);
-        }
-        let map_notes = match context.is_explained {
-            true => self.rules.explain_maps(request),
-            false => Vec::new(),
-        };
-        if self.speaks_lscache() {
-            remove_fields_for_cache(&mut request.headers);
-        }
-        for _ in 0..MAX_RUNS {
-            let applied = match self.before_routes(context.asks, request, &mut effects).await {
-                Applied::Open => {
-                    let folders = self.folders(context.asks);
-                    self.rules.apply(folders, context.pools, request, &mut effects).await
-                }
-                decided => decided,
-            };
-            let answer = match applied {
-                Applied::Answer(answer) => {
-                    let answer = self.with_files(request, answer, None, &mut effects);
-                    self.protected(context.asks, request, None, answer, &mut effects).await
-                }
-                Applied::Open => self.answer(context, request, &mut effects, None, failure).await,
-                // The page of an error cannot begin its processing again.
-                Applied::Restart if failure.is_some() => break,
-                Applied::Restart => {
-                    *effects = Effects { lua: effects.lua, ..Effects::default() };
-                    continue;
-                }
-            };
-            effects.pass_on_environment();
-            effects.map_notes = map_notes;
-            return (answer, effects);
-        }
-        let why = format!("scripts have begun the request again {MAX_RUNS} times");
-        (Answer::refused(StatusCode::INTERNAL_SERVER_ERROR, why), effects)
-    }
-
     /// Names and values of the maps that the format of the access log names.
     pub fn logged_maps(&self, request: &Request) -> Vec<(String, Vec<u8>)> {
         self.rules.map_values(&self.logged_maps, request)
@@ -279,289 +188,6 @@ impl Site {
     /// True if the site has internal routes that pass requests on.
     pub fn has_internal_routes(&self) -> bool {
         self.rules.have_internal()
-    }
-
-    fn folders<'s>(&'s self, asks: Option<&'s dyn Asks>) -> Folders<'s> {
-        Folders { router: &self.router, scripts: self.scripts.as_ref(), asks }
-    }
-
-    /// Runs the scripts that precede all routes.
-    async fn before_routes(
-        &self,
-        asks: Option<&dyn Asks>,
-        request: &mut Request,
-        effects: &mut Effects,
-    ) -> Applied {
-        match &self.scripts {
-            Some(scripts) if !self.lua_before.is_empty() => {
-                let traces = &mut effects.lua;
-                let call = Call { phase: Phase::Before, physical: None, request, traces };
-                // On the heap, because most sites have no scripts.
-                Box::pin(scripts.run(&self.lua_before, call, asks)).await.into()
-            }
-            _ => Applied::Open,
-        }
-    }
-
-    /// Returns the answer, unless the request has been led to a path that the routes have not seen
-    /// yet and that they protect. The path that rules have made is checked for every handler, and
-    /// so are the script or index file behind it, and the path that a front controller reads. `seen`: the path that the routes have seen; `None`:
-    /// the request's path.
-    async fn protected(
-        &self,
-        asks: Option<&dyn Asks>,
-        request: &mut Request,
-        seen: Option<&[u8]>,
-        answer: Answer,
-        effects: &mut Effects,
-    ) -> Answer {
-        // The target of a redirect may tell what a path hides. Other refusals tell nothing, except
-        // that a file does not exist.
-        let tells_nothing = answer.turns_away() && !matches!(answer, Answer::Redirect { .. });
-        if matches!(answer, Answer::Authenticate { .. }) && self.rules.limit_clients() {
-            return self.limit_guesses(request, effects).err().unwrap_or(answer);
-        }
-        if self.rules.is_empty() || tells_nothing {
-            return answer;
-        }
-        if self.reads_parameters(&answer)
-            && let Some(refused) = self.protected_behind_parameters(asks, request, effects).await
-        {
-            return refused;
-        }
-        let asked = &request.path[..];
-        let is_new = |path: &[u8]| effects.is_rewritten || *path != *seen.unwrap_or(asked);
-        let behind = self.behind(asked, &answer).filter(|behind| **behind != *asked);
-        let made = Some(Cow::Borrowed(asked)).filter(|made| is_new(made));
-        let behind = behind.filter(|behind| is_new(behind));
-        let read = read_by_front_controller(&answer).map(Cow::Owned).filter(|read| is_new(read));
-        let paths = made.into_iter().chain(behind).chain(read);
-        let unseen: Vec<_> = paths.map(Cow::into_owned).collect();
-        match self.protected_at(asks, request, unseen, effects).await {
-            Some(refused) => refused,
-            None => answer,
-        }
-    }
-
-    /// Adds the limits for the script or index file that will answer once the client has shown the
-    /// password that `.htaccess` files ask for, so they limit its guesses as well. The other rules
-    /// are applied after the password.
-    ///
-    /// # Errors
-    /// A condition of a route could not be evaluated; this is the answer.
-    fn limit_guesses(&self, request: &mut Request, effects: &mut Effects) -> Result<(), Answer> {
-        let found;
-        let answer = match &effects.of_route {
-            Some(of_route) => &**of_route,
-            None => {
-                found = Answer::Path(self.router.route(&request.path));
-                &found
-            }
-        };
-        let behind = self.behind(&request.path, answer).map(Cow::into_owned);
-        for path in [request.path.clone()].into_iter().chain(behind) {
-            let asked = std::mem::replace(&mut request.path, path);
-            let limited = self.rules.limit(request, effects);
-            request.path = asked;
-            limited?;
-        }
-        Ok(())
-    }
-
-    /// The path of the script or index file that answers for a path.
-    fn behind<'p>(&self, path: &'p [u8], answer: &'p Answer) -> Option<Cow<'p, [u8]>> {
-        match answer {
-            Answer::Path(PathTarget::Script(script)) => Some(Cow::Borrowed(&script.name)),
-            Answer::Path(PathTarget::File(_)) if path.ends_with(b"/") => {
-                self.router.index_of(path).map(Cow::Owned)
-            }
-            _ => None,
-        }
-    }
-
-    /// The answer of routes that protect one of these paths.
-    async fn protected_at(
-        &self,
-        asks: Option<&dyn Asks>,
-        request: &mut Request,
-        paths: Vec<Vec<u8>>,
-        effects: &mut Effects,
-    ) -> Option<Answer> {
-        for path in paths {
-            let asked = std::mem::replace(&mut request.path, path);
-            // On the heap, because few requests are led to another path.
-            let refused = Box::pin(self.rules.protect(self.folders(asks), request, effects)).await;
-            request.path = asked;
-            if refused.is_some() {
-                return refused;
-            }
-        }
-        None
-    }
-
-    /// True if the answering application may be a servlet container, which drops the parameters of
-    /// a path (`/manager;x`). PHP and other scripts that are files see the same path as the routes.
-    fn reads_parameters(&self, answer: &Answer) -> bool {
-        match answer {
-            Answer::Proxy { .. } => true,
-            Answer::Path(PathTarget::Script(script)) => {
-                matches!(script.upstream, Upstream::Application(_))
-                    && !self.router.is_script(&script.name)
-            }
-            _ => false,
-        }
-    }
-
-    /// The answer of routes that protect a path which the application may derive from the request's
-    /// path.
-    async fn protected_behind_parameters(
-        &self,
-        asks: Option<&dyn Asks>,
-        request: &mut Request,
-        effects: &mut Effects,
-    ) -> Option<Answer> {
-        let read = match request.read_without_parameters(effects.is_rewritten) {
-            Ok(read) => read,
-            Err(bad) => {
-                let why = format!("without its parameters (;), {}", bad.0);
-                return Some(Answer::refused(StatusCode::BAD_REQUEST, why));
-            }
-        };
-        self.protected_at(asks, request, read, effects).await
-    }
-
-    /// The answer to a request that no route answers. `user`: the user whose password the client
-    /// has shown. `failure`: the request is for the page of this error.
-    async fn answer(
-        &self,
-        context: DecisionContext<'_>,
-        request: &mut Request,
-        effects: &mut Effects,
-        user: Option<User>,
-        failure: Option<FailedRequest<'_>>,
-    ) -> Answer {
-        let mut own = [self.router.worker_pool(), self.router.pool()].into_iter().flatten();
-        let page = own.find_map(|pool| PoolPage::at(&request.path, pool, context.pools));
-        let answer = match (self.files_for(request), page) {
-            (Ok(files), _) => {
-                let seen = (!self.rules.is_empty()).then(|| request.path.clone());
-                let answer = files.apply(&self.router, request, effects, user, failure);
-                self.protected(context.asks, request, seen.as_deref(), answer, effects).await
-            }
-            (Err(_), Some(page)) => {
-                let page = Answer::PoolPage(page);
-                return self.protected(context.asks, request, None, page, effects).await;
-            }
-            (Err(route), None) => {
-                let answer =
-                    Answer::Path(route.unwrap_or_else(|| self.router.route(&request.path)));
-                return self.protected(context.asks, request, None, answer, effects).await;
-            }
-        };
-        // The files may protect the page of the pool, but cannot replace it.
-        match page {
-            Some(page) if !answer.turns_away() => Answer::PoolPage(page),
-            _ => answer,
-        }
-    }
-
-    /// The answer to a request for which `.htaccess` files have asked for a password, after the
-    /// client has shown the password of `user`.
-    pub async fn answer_to(
-        &self,
-        context: DecisionContext<'_>,
-        request: &mut Request,
-        effects: &mut Effects,
-        user: User,
-        failure: Option<FailedRequest<'_>>,
-    ) -> Answer {
-        match effects.of_route.take() {
-            Some(answer) => {
-                let answer = self.with_files(request, *answer, Some(user), effects);
-                self.protected(context.asks, request, None, answer, effects).await
-            }
-            None => self.answer(context, request, effects, Some(user), failure).await,
-        }
-    }
-
-    /// Returns the answer of a route, unless `.htaccess` files refuse the request. If they ask for
-    /// a password, the answer is kept in `effects`.
-    fn with_files(
-        &self,
-        request: &mut Request,
-        answer: Answer,
-        user: Option<User>,
-        effects: &mut Effects,
-    ) -> Answer {
-        let refused_by_htaccess = self.refused_by_htaccess(request, &answer, user, effects);
-        let Some(refused_by_htaccess) = refused_by_htaccess else { return answer };
-        if matches!(refused_by_htaccess, Answer::Authenticate { .. }) {
-            effects.of_route = Some(Box::new(answer));
-        }
-        refused_by_htaccess
-    }
-
-    /// True if `.htaccess` files decide about a path. They may hide parts of a folder, so such a
-    /// folder is not listed.
-    fn is_decided_by_files(&self, path: &[u8]) -> bool {
-        self.htaccess.as_ref().is_some_and(|files| files.concern(&self.router, path))
-    }
-
-    /// The refusal or the question for a password by `.htaccess` files, about the file or script
-    /// that a route has chosen.
-    fn refused_by_htaccess(
-        &self,
-        request: &mut Request,
-        answer: &Answer,
-        user: Option<User>,
-        effects: &mut Effects,
-    ) -> Option<Answer> {
-        let files = self.htaccess.as_ref()?;
-        let path = match answer {
-            Answer::Path(PathTarget::File(_)) if request.path.ends_with(b"/") => {
-                self.router.index_of(&request.path)?
-            }
-            Answer::Path(PathTarget::File(_)) => request.path.clone(),
-            Answer::Path(PathTarget::Listing) if self.is_decided_by_files(&request.path) => {
-                let why = "folders for which there are .htaccess files are not listed; htaccess = false ignores the files";
-                return Some(Answer::refused(StatusCode::FORBIDDEN, why.to_owned()));
-            }
-            Answer::Path(PathTarget::Script(script)) => {
-                self.router.path_of(&script.filename).filter(|path| self.router.is_file(path))?
-            }
-            _ => return None,
-        };
-        files.refusal(&self.router, request, user, &path, effects)
-    }
-
-    /// The `.htaccess` files that decide about a request; otherwise the route of its path, if it is
-    /// already known.
-    fn files_for(&self, request: &Request) -> Result<&Htaccess, Option<PathTarget>> {
-        let files = self.htaccess.as_ref().ok_or(None)?;
-        let path = &request.path[..];
-        if self.router.is_beneath_prefix(path) || files.leave_hidden() && self.router.hides(path) {
-            return Err(None);
-        }
-        if files.concern(&self.router, path) {
-            return Ok(files);
-        }
-        let route = self.router.route(path);
-        // The path may be a folder's, without the trailing slash; the folder's own `.htaccess` file
-        // was not looked for.
-        if matches!(route, PathTarget::Folder)
-            && files.concern(&self.router, &[path, b"/"].concat())
-        {
-            return Ok(files);
-        }
-        // The script may be a front controller elsewhere, whose folder was not checked.
-        if let PathTarget::Script(script) = &route
-            && !path.starts_with(&script.name)
-            && let Some(script) = self.router.path_of(&script.filename)
-            && files.concern(&self.router, &script)
-        {
-            return Ok(files);
-        }
-        Err(Some(route))
     }
 
     /// True if its applications speak to the page cache in LSCache's language.
@@ -611,30 +237,12 @@ impl Site {
     }
 }
 
-/// The path without the name of the script in it, `/blog/admin` for `/blog/index.php/admin`: front
-/// controllers answer both alike.
-fn read_by_front_controller(answer: &Answer) -> Option<Vec<u8>> {
-    let Answer::Path(PathTarget::Script(Script { name, path_info, .. })) = answer else {
-        return None;
-    };
-    let folder = name.iter().rposition(|byte| *byte == b'/')?;
-    (!path_info.is_empty()).then(|| [&name[..folder], path_info].concat())
-}
-
 /// The treatment of the lines for LiteSpeed's page cache in `.htaccess` files.
 fn lines_of(site: &sendoff_config::Site) -> CacheLines {
     match site.page_cache.is_some_and(PageCache::is_lscache) {
         true => CacheLines::Obeyed,
         false => CacheLines::Skipped,
     }
-}
-
-/// Removes the fields by which a server in front of a LiteSpeed server steers plugins: a client must
-/// not.
-fn remove_fields_for_cache(fields: &mut HeaderMap) {
-    let is_for_cache = |name: &&HeaderName| lscache::is_for_cache(name.as_str().as_bytes());
-    let names: Vec<_> = fields.keys().filter(is_for_cache).cloned().collect();
-    names.iter().for_each(|name| drop(fields.remove(name)));
 }
 
 /// The numbers of the maps of a site that the format of its access log names.
@@ -676,10 +284,4 @@ fn user_of_scripts(config: &Config, site: &sendoff_config::Site) -> io::Result<W
             Ok(WritingUser { uid: rustix::process::geteuid().as_raw(), groups: groups.collect() })
         }
     }
-}
-
-/// Checked by stat(2), because access(2) checks the real user id, but files are opened with the
-/// effective one.
-fn exists(file: &Path) -> bool {
-    rustix::fs::stat(file).is_ok()
 }

@@ -1,34 +1,30 @@
 //! The routes of a site and their application to a request.
 
+mod changes;
+mod handler;
 mod mapped;
 mod named;
 
-use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::rc::Rc;
 
 use bytes::Bytes;
-use http::{HeaderName, HeaderValue, StatusCode};
-use sendoff_config::{
-    Authorizer, BasicAuth, Cache, Clients, Handler, HeaderRule, PoolConfig, Rate, RouteSettings,
-};
-use sendoff_http1::client::HopByHop;
+use http::StatusCode;
+use sendoff_config::{Authorizer, BasicAuth, Cache, Clients, PoolConfig, Rate, RouteSettings};
 use sendoff_lua::Phase;
 use sendoff_lua_host::{Asks, Call, ScriptsResult, SiteScripts, without_dots};
-use sendoff_message::configured::shared_field;
 use sendoff_message::request::RouteId;
 use sendoff_message::request::{Request, normalise};
-use sendoff_message::response::Field;
-use sendoff_site_files::router::{PathTarget, Router, Upstream};
+use sendoff_site_files::router::{PathTarget, Router};
 
 use super::decided_for::DecidedFor;
 use super::effects::{Answer, Effects};
-use super::field_change::{Action, FieldChange, FieldChanges};
 use super::maps::Maps;
 use super::matching::{Conditions, Matched, may_ask};
-use super::pool_page::PoolPage;
 use super::text::{Captured, Text, Use};
 
+use changes::{HeadChanges, TextChange};
+use handler::{Candidate, CompiledHandler, Rewrite};
 use mapped::limit_by;
 pub(super) use named::read_by_application;
 pub use named::{InternalTarget, Rewrites};
@@ -112,72 +108,6 @@ struct UsedMaps {
     /// In a text or condition on which the page of an application may depend in a way that its
     /// address, script and parameters do not show.
     of_page: Vec<usize>,
-}
-
-/// A change of header fields whose value may contain variables.
-#[derive(Debug)]
-struct TextChange {
-    action: Action,
-    name: Bytes,
-    text: Text,
-}
-
-/// Changes of response fields.
-#[derive(Debug)]
-enum HeadChanges {
-    None,
-    /// The same for all requests.
-    Fixed(Rc<FieldChanges>),
-    Rendered(Vec<TextChange>),
-}
-
-impl HeadChanges {
-    fn new(changes: Vec<TextChange>) -> Self {
-        if changes.is_empty() {
-            return Self::None;
-        }
-        let fixed: Option<Vec<_>> = changes.iter().map(TextChange::fixed).collect();
-        fixed.map_or(Self::Rendered(changes), |fixed| Self::Fixed(FieldChanges::new(fixed).into()))
-    }
-
-    fn render(&self, request: &Request, captured: &Captured) -> Option<Rc<FieldChanges>> {
-        match self {
-            Self::None => None,
-            Self::Fixed(changes) => Some(Rc::clone(changes)),
-            Self::Rendered(changes) => {
-                let changes = changes.iter().filter_map(|change| change.render(request, captured));
-                Some(FieldChanges::once(changes).into())
-            }
-        }
-    }
-}
-
-/// A new path and, optionally, a new query.
-#[derive(Debug)]
-struct Rewrite {
-    path: Text,
-    query: Option<Text>,
-}
-
-#[derive(Debug)]
-enum Candidate {
-    Path(Rewrite),
-    Status(StatusCode),
-}
-
-#[derive(Debug)]
-enum CompiledHandler {
-    Static,
-    Listing,
-    Php { pool: usize, script: Option<Vec<u8>> },
-    FastCgi { application: usize, only_files: bool },
-    Proxy { application: usize },
-    Redirect { status: StatusCode, to: Text },
-    Respond { status: StatusCode, content_type: Bytes, body: Text },
-    Deny { status: StatusCode },
-    Metrics,
-    StatusPage,
-    Ready,
 }
 
 impl CompiledRoutes {
@@ -578,212 +508,11 @@ impl CompiledRoute {
     }
 }
 
-impl Rewrite {
-    fn parse(text: &str, maps: &Maps) -> Self {
-        match text.split_once('?') {
-            Some((path, query)) => {
-                Self { path: Text::parse(path, maps), query: Some(Text::parse(query, maps)) }
-            }
-            None => Self { path: Text::parse(text, maps), query: None },
-        }
-    }
-
-    /// The new path, normalised, and the new query.
-    fn render(
-        &self,
-        request: &Request,
-        captured: &Captured,
-    ) -> Result<(Vec<u8>, Option<Bytes>), &'static str> {
-        let path =
-            normalise(&self.path.render(request, captured, Use::Plain)).map_err(|bad| bad.0)?;
-        let query = self.query.as_ref();
-        Ok((path, query.map(|query| query.render(request, captured, Use::Query).into())))
-    }
-
-    fn apply(&self, request: &mut Request, captured: &Captured) -> Result<(), &'static str> {
-        let (path, query) = self.render(request, captured)?;
-        set(request, path, query);
-        Ok(())
-    }
-}
-
 fn set(request: &mut Request, path: Vec<u8>, query: Option<Bytes>) {
     request.path = path;
     if query.is_some() {
         request.query = query;
     }
-}
-
-impl Candidate {
-    fn parse(text: &str, maps: &Maps) -> Result<Self, String> {
-        match text.strip_prefix('=') {
-            Some(code) => status(code.parse().unwrap_or(0)).map(Self::Status),
-            None => Ok(Self::Path(Rewrite::parse(text, maps))),
-        }
-    }
-}
-
-impl TextChange {
-    fn parse(rule: &HeaderRule, maps: &Maps) -> Self {
-        let (action, name, text) = match rule {
-            HeaderRule::Set(name, text) => (Action::Set, name, &text[..]),
-            HeaderRule::Add(name, text) => (Action::Add, name, &text[..]),
-            HeaderRule::Default(name, text) => (Action::Default, name, &text[..]),
-            HeaderRule::Remove(name) => (Action::Remove, name, ""),
-        };
-        Self { action, name: bytes(name), text: Text::parse(text, maps) }
-    }
-
-    fn text(&self) -> &Text {
-        &self.text
-    }
-
-    /// The change, if it is the same for all requests.
-    fn fixed(&self) -> Option<FieldChange> {
-        let field = shared_field(&self.name, &self.text.fixed()?);
-        Some(FieldChange { action: self.action, field })
-    }
-
-    /// `None`: nothing is changed.
-    fn render(&self, request: &Request, captured: &Captured) -> Option<FieldChange> {
-        let value = self.text.bytes(request, captured, Use::Field);
-        let action = self.action_for(&value)?;
-        Some(FieldChange { action, field: Field::Own(self.name.clone(), value) })
-    }
-
-    /// The change for a value. A field of which a map makes nothing is not set, and the field that
-    /// it would have replaced is removed.
-    fn action_for(&self, value: &[u8]) -> Option<Action> {
-        if !value.is_empty() || self.text.maps().next().is_none() {
-            return Some(self.action);
-        }
-        match self.action {
-            Action::Set | Action::Remove => Some(Action::Remove),
-            Action::Add | Action::Default => None,
-        }
-    }
-
-    /// Changes the request's fields. An invalid field is ignored.
-    fn apply_to_request(&self, request: &mut Request, captured: &Captured) {
-        let Ok(name) = HeaderName::from_bytes(&self.name) else { return };
-        let value = self.text.bytes(request, captured, Use::Field);
-        let Some(action) = self.action_for(&value) else { return };
-        if action == Action::Remove {
-            request.rule(&name);
-            request.headers.remove(name);
-            return;
-        }
-        let Ok(value) = HeaderValue::from_maybe_shared(value) else { return };
-        let is_sent = || {
-            let headers = &request.headers;
-            headers.contains_key(&name) && !HopByHop::of(headers).nominates(&name)
-        };
-        if action == Action::Default && is_sent() {
-            return;
-        }
-        request.rule(&name);
-        match action {
-            Action::Add => {
-                request.headers.append(name, value);
-            }
-            Action::Set | Action::Default | Action::Remove => {
-                request.headers.insert(name, value);
-            }
-        }
-    }
-}
-
-impl CompiledHandler {
-    fn parse(handler: &Handler, maps: &Maps) -> Result<Self, String> {
-        Ok(match handler {
-            Handler::Static => Self::Static,
-            Handler::Listing => Self::Listing,
-            Handler::Php { pool, script } => Self::Php {
-                pool: *pool,
-                script: script.as_ref().map(|script| script.clone().into_bytes()),
-            },
-            Handler::FastCgi { application, only_files } => {
-                Self::FastCgi { application: *application, only_files: *only_files }
-            }
-            Handler::Proxy { proxy } => Self::Proxy { application: *proxy },
-            Handler::Redirect { status: code, to } => {
-                Self::Redirect { status: status(*code)?, to: Text::parse(to, maps) }
-            }
-            Handler::Respond { status: code, content_type, body } => Self::Respond {
-                status: status(*code)?,
-                content_type: bytes(content_type),
-                body: Text::parse(body, maps),
-            },
-            Handler::Deny { status: code } => Self::Deny { status: status(*code)? },
-            Handler::Metrics => Self::Metrics,
-            Handler::StatusPage => Self::StatusPage,
-            Handler::Ready => Self::Ready,
-        })
-    }
-
-    fn answer(
-        &self,
-        router: &Router,
-        pools: &[PoolConfig],
-        request: &Request,
-        matched: &Matched,
-        origin: &str,
-    ) -> Answer {
-        let path = &request.path[..];
-        match self {
-            Self::Static => Answer::Path(router.file(path)),
-            Self::Listing => Answer::Path(router.file_or_listing(path)),
-            Self::Php { pool, script } => {
-                if let Some(page) = PoolPage::at(path, *pool, pools) {
-                    return Answer::PoolPage(page);
-                }
-                if let Some(worker) = pools.get(*pool).and_then(|pool| pool.worker.as_ref()) {
-                    let file = worker.file.as_os_str().as_bytes();
-                    return Answer::Path(PathTarget::Script(router.worker_script(file, *pool)));
-                }
-                let script = script.as_deref().unwrap_or(path);
-                Answer::Path(router.script_at(script, Upstream::Workers(*pool)))
-            }
-            Self::FastCgi { application, only_files: true } => {
-                Answer::Path(router.script_at(path, Upstream::Application(*application)))
-            }
-            Self::FastCgi { application, only_files: false } => {
-                let (name, rest) = path.split_at(matched.prefix.min(path.len()));
-                Answer::Path(router.application(name, rest, *application))
-            }
-            Self::Proxy { application } => {
-                Answer::Proxy { application: *application, prefix: matched.prefix }
-            }
-            Self::Redirect { status, to } => {
-                let location = to.render(request, &matched.captured, Use::Uri);
-                let location = if to.begins_with(b"//") { location } else { on_site(location) };
-                Answer::Redirect { status: *status, location: location.into() }
-            }
-            Self::Respond { status, content_type, body } => Answer::Respond {
-                status: *status,
-                content_type: content_type.clone(),
-                body: body.render(request, &matched.captured, Use::Uri).into(),
-            },
-            Self::Metrics => Answer::Metrics,
-            Self::StatusPage => Answer::StatusPage,
-            Self::Ready => Answer::Ready,
-            Self::Deny { status } => Answer::refused(*status, format!("{origin} denies it")),
-        }
-    }
-}
-
-/// The target of a redirect to the site itself. A path as sent may begin with `//` or `/\\`, after
-/// which browsers expect a host, so one slash replaces them.
-fn on_site(mut location: Vec<u8>) -> Vec<u8> {
-    if location.starts_with(b"/") {
-        let slashes = location.iter().take_while(|byte| matches!(byte, b'/' | b'\\')).count();
-        location.drain(1..slashes);
-    }
-    location
-}
-
-fn status(code: u16) -> Result<StatusCode, String> {
-    StatusCode::from_u16(code).map_err(|_| format!("{code} is no status"))
 }
 
 fn bytes(text: &str) -> Bytes {

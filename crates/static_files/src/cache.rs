@@ -1,3 +1,5 @@
+//! Open files of an event loop, and what is derived from them: ETag, media type, fields.
+
 use std::cell::Cell;
 use std::collections::HashMap;
 use std::fmt::Write;

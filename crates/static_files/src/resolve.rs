@@ -1,3 +1,5 @@
+//! Paths beneath a root (`openat2`): the file or folder to which a path leads, and its identity.
+
 use std::ffi::OsStr;
 use std::fs::File;
 use std::hash::{Hash, Hasher};

@@ -155,7 +155,7 @@ impl<'c, S: Service, R: ResponseSender> Exchange<'c, S, R> {
     /// Fails if the client has taken no byte of the response for too long. The rate is checked for
     /// the connection only: a slow client may have many streams.
     fn check(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
-        let limits = SendLimits { rate: 0, ..SendLimits::of(self.service.limits()) };
+        let limits = SendLimits { rate: 0, ..SendLimits::of(self.service.config()) };
         let taken = || self.sent - self.stream.in_flight() as u64;
         self.timer.check(cx, limits, self.queue.memory(), taken)
     }

@@ -114,7 +114,7 @@ async fn answer<S: Service, B: RequestBody, R: ResponseSender>(
     let unread = match received {
         Ok((plan, request, rest)) => {
             let BodyTerms { max: most, intake } = plan.body();
-            let slowest = BodyPace::of(intake, service.limits());
+            let slowest = BodyPace::of(intake, service.config());
             let mut exchange = Exchange::new(&open, &*service, &asked, Some(&request), &mut stream);
             if rest.is_none() {
                 exchange.fate = Fate::MaySwitch;
@@ -206,7 +206,7 @@ async fn turn<S: Service, R: ResponseSender>(
             _ => Poll::Ready(Err(StreamEnd::Gone)),
         }
     });
-    let turn = timeout(service.limits().timeouts.head, turn).await;
+    let turn = timeout(service.config().timeouts.head, turn).await;
     let late = "descriptors are scarce, and the connection's other requests have not ended";
     turn.unwrap_or_else(|_| Err(refused(StatusCode::SERVICE_UNAVAILABLE, late)))
 }
@@ -223,7 +223,7 @@ async fn receive<S: Service, B: RequestBody, R: ResponseSender>(
     let (framing, waits) = (head.framing, head.expect_continue);
     let origin = &open.streams().origin;
     let proxies = Some(service.trusted_proxies()).filter(|all| origin.is_trusted(all));
-    let ids = service.limits().request_ids;
+    let ids = service.config().request_ids;
     let mut request = received::request(head, origin, proxies, ids)
         .map_err(|bad| (refused(StatusCode::BAD_REQUEST, bad.0), None))?;
     let plan = service.plan(&mut request).await;
@@ -318,7 +318,7 @@ async fn read_body<S: Service, B: RequestBody>(
 ) -> Result<Body, StreamEnd> {
     let not_stored = |error| refused(not_stored(&error, &request()), NOT_STORED);
     let mut left = most;
-    let slowest = BodyPace::of(Intake::Whole, service.limits());
+    let slowest = BodyPace::of(Intake::Whole, service.config());
     let mut pace = Pace::new(slowest.pause);
     while let Some(data) = next_piece(open, slowest, body, &mut pace, &mut left).await? {
         store.push(&data).map_err(not_stored)?;

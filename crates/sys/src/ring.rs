@@ -362,7 +362,7 @@ mod tests {
         front.write(1, b"hello");
         post(front.memory(), FIRST, place);
         assert!(wake(front.memory(), 2) && !wake(front.memory(), 2) && !wake(front.memory(), 1));
-        taker.looked();
+        taker.asked();
         assert_eq!(taker.step(worker.memory()), Step::Take(FIRST, place));
         assert_eq!(claim(front.memory(), FIRST), Claim::By(2));
         assert!(!revoke(front.memory(), FIRST));

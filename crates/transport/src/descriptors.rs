@@ -18,7 +18,7 @@ use rustix::fs::{CWD, Mode, OFlags};
 use rustix::io::Errno;
 use sendoff_sys::fdpass;
 
-use crate::foreign::check_files;
+use crate::foreign::check_kinds;
 
 /// Soft limit of descriptors. Unlimited until it is set, as in unit tests.
 static LIMIT: AtomicUsize = AtomicUsize::new(usize::MAX);
@@ -106,7 +106,7 @@ pub fn receive(
         fdpass::try_receive(socket, buffer, descriptors).map_err(lost)
     };
     descriptors.iter().skip(before).for_each(note);
-    check_files(descriptors, before)?;
+    check_kinds(descriptors, before)?;
     received
 }
 

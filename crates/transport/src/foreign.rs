@@ -119,11 +119,13 @@ impl IntoDescriptor for UnixStream {
     }
 }
 
-/// Checks that descriptors are of files or folders, from the one with number `from` on.
+/// Checks that descriptors, from the one with number `from` on, are of files, folders or pipes: to
+/// close these waits for no peer. Only regular files are of use, and their use is checked where a
+/// record names them (`HandedFiles::open` in `upstream_worker/files.rs`).
 ///
 /// # Errors
 /// Others have come along. All from `from` on are closed, so the stream is useless.
-pub fn check_files(descriptors: &mut VecDeque<OwnedFd>, from: usize) -> io::Result<()> {
+pub fn check_kinds(descriptors: &mut VecDeque<OwnedFd>, from: usize) -> io::Result<()> {
     check(descriptors, from, |descriptor| {
         rustix::fs::fstat(descriptor).is_ok_and(|stat| {
             let kind = FileType::from_raw_mode(stat.st_mode);
@@ -245,7 +247,7 @@ mod tests {
             ours.readable().await.unwrap();
             assert_eq!(read(&ours, &mut BytesMut::with_capacity(10)).unwrap(), 1);
             let (socket, _peer) = lingering();
-            assert!(check_files(&mut VecDeque::from([socket]), 0).is_err());
+            assert!(check_kinds(&mut VecDeque::from([socket]), 0).is_err());
             let (socket, _peer) = lingering();
             assert!(check_sockets(&mut VecDeque::from([socket])).is_err());
         });
@@ -304,13 +306,24 @@ mod tests {
     }
 
     #[test]
+    fn files_folders_and_pipes_pass() {
+        let open = |path| OwnedFd::from(std::fs::File::open(path).unwrap());
+        let (pipe, _) = io::pipe().unwrap();
+        let mut all = VecDeque::from([open("/proc/self/exe"), open("/"), pipe.into()]);
+        assert!(check_kinds(&mut all, 0).is_ok());
+        all.push_back(open("/dev/null"));
+        assert!(check_kinds(&mut all, 0).is_err());
+        assert!(all.is_empty());
+    }
+
+    #[test]
     fn files_before_others_stay() {
         let file = || OwnedFd::from(std::fs::File::open("/proc/self/exe").unwrap());
         let (socket, _) = std::os::unix::net::UnixStream::pair().unwrap();
         let mut all = VecDeque::from([file(), file(), socket.into()]);
-        assert!(check_files(&mut all, 1).is_err());
+        assert!(check_kinds(&mut all, 1).is_err());
         assert_eq!(all.len(), 1);
-        assert!(check_files(&mut all, 0).is_ok());
+        assert!(check_kinds(&mut all, 0).is_ok());
         assert!(check_sockets(&mut all).is_err());
     }
 }

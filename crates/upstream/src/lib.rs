@@ -5,8 +5,8 @@
 #![forbid(unsafe_code)]
 
 pub mod body;
-pub mod cgi;
 pub mod error;
+pub mod fastcgi_request;
 pub mod hosts;
 pub mod inbox;
 pub mod packets;

@@ -1,5 +1,5 @@
-//! Facts about an application: its answer when it was asked for its values, and its behaviour
-//! since. They decide if requests may share connections.
+//! If requests may share connections of an application: by its answer when it was asked for its
+//! values (`values.rs`), and by its behaviour since.
 
 use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicBool, Ordering};

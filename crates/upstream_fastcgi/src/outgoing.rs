@@ -11,8 +11,8 @@ use sendoff_delivery::segment::FileSegment;
 use sendoff_fastcgi::record::{HEADER_LEN, Header, Kind};
 use sendoff_message::request::{Arrived, BodyReader};
 use sendoff_sys::file::read_exact_at;
-use sendoff_upstream::cgi::{Rest, StreamedRequest};
 use sendoff_upstream::error::{Retry, UpstreamError, UpstreamErrorKind};
+use sendoff_upstream::fastcgi_request::{Rest, StreamedRequest};
 
 /// Bytes of a body in a file per `STDIN` record: the number that a UNIX socket accepts at once.
 const PIECE: u16 = 32 * 1024;

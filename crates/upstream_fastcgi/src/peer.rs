@@ -1,4 +1,6 @@
-//! Facts about an application, and its connections between two requests.
+//! One address of an application: how to connect to it, the handover that its last answers announced,
+//! and a connection to it between two requests. (`facts.rs`: if requests may share connections;
+//! `connections.rs`: how many there may be.)
 
 use std::future::pending;
 use std::io;

@@ -19,8 +19,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::task::Poll;
 
-use sendoff_upstream::cgi::StreamedRequest;
 use sendoff_upstream::error::{UpstreamError, UpstreamErrorKind};
+use sendoff_upstream::fastcgi_request::StreamedRequest;
 use sendoff_upstream::queue::QueueLimits;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, timeout, timeout_at};
@@ -436,7 +436,7 @@ mod tests {
     use super::super::values::Values;
     use super::*;
     use sendoff_message::request::Body;
-    use sendoff_upstream::cgi::RequestMessageBuilder;
+    use sendoff_upstream::fastcgi_request::RequestMessageBuilder;
 
     /// Shared connections, up to `connections`, to an address without a listener. Up to `waiting`
     /// requests may wait.

@@ -14,7 +14,7 @@ use rustix::net::{
 };
 use sendoff_config::Address;
 use sendoff_sys::fdpass;
-use sendoff_transport::foreign::{ForeignSocket, check_files};
+use sendoff_transport::foreign::{ForeignSocket, check_kinds};
 use tokio::io::{Interest, Ready};
 use tokio::net::{TcpStream, UnixStream};
 
@@ -70,7 +70,7 @@ impl Stream {
             Self::Unix(stream) => stream.try_io(Interest::READABLE, || {
                 let before = descriptors.len();
                 let received = fdpass::try_receive(stream.as_fd(), buffer, descriptors);
-                check_files(descriptors, before)?;
+                check_kinds(descriptors, before)?;
                 received
             }),
             Self::Tcp(stream) => stream.try_read_buf(buffer),
@@ -80,7 +80,7 @@ impl Stream {
     /// Sent bytes that the peer has not read; `None` if the kernel does not report them.
     pub(super) fn unread(&self) -> Option<u64> {
         match self {
-            Self::Unix(stream) => sendoff_sys::unix::unread(stream.as_fd()).ok(),
+            Self::Unix(stream) => sendoff_sys::outq::unread(stream.as_fd()).ok(),
             Self::Tcp(_) => None,
         }
     }

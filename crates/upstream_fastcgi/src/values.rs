@@ -1,5 +1,5 @@
-//! The values of an application: the connections that it takes at a time, and its ability to share
-//! them between requests (`FCGI_GET_VALUES`, FastCGI 1.0 §4.1).
+//! The question for the values of an application (`FCGI_GET_VALUES`, FastCGI 1.0 §4.1): the
+//! connections that it takes at a time, and its ability to share them between requests.
 //!
 //! The question gets a connection of its own, at the time when a second connection for requests is
 //! made: then another process is probably free. php-cgi and flup report the number of their

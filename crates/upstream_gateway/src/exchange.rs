@@ -97,7 +97,8 @@ impl GatewayExchange {
     /// because it is moved through several futures.
     ///
     /// # Errors
-    /// The host cannot be reached.
+    /// The host cannot be reached, or it has as many requests as its limit allows, and the wait was
+    /// too long or the queue is full.
     pub async fn begin(
         gateway: &Arc<Gateway>,
         host: &Arc<Host>,

@@ -206,7 +206,12 @@ impl Pool {
 
     /// Records that one event loop has made its link to `worker`, whose process is `pid`. With the
     /// last event loop's link the worker begins to take requests; that is true then.
-    pub fn link_made(self: &Arc<Self>, worker: WorkerId, pid: i32, event_loop: usize) -> bool {
+    pub(crate) fn link_made(
+        self: &Arc<Self>,
+        worker: WorkerId,
+        pid: i32,
+        event_loop: usize,
+    ) -> bool {
         let mut state = self.state();
         let known = state.workers.entry(worker).or_insert_with(|| Worker {
             pid,
@@ -250,7 +255,7 @@ impl Pool {
 
     /// Completes when an event loop makes a link to a worker. Links made before the first poll do
     /// not count.
-    pub async fn next_link(&self) {
+    pub(crate) async fn next_link(&self) {
         self.link_made.notified().await;
     }
 
@@ -388,12 +393,12 @@ impl Pool {
     }
 
     /// Counts the event that requests call for more workers than the limit allows.
-    pub fn note_limit_reached(&self) {
+    pub(crate) fn note_limit_reached(&self) {
         self.state().counts.limit_reached += 1;
     }
 
     /// Returns the load since the last call.
-    pub fn take_load(&self) -> Load {
+    pub(crate) fn take_load(&self) -> Load {
         let mut state = self.state();
         let (workers, waiting) = (state.complete, state.waiting());
         let oldest = match &state.ring {

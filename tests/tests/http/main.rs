@@ -1,4 +1,5 @@
-//! The protocols of clients, HTTP/1.1 and HTTP/2: framing, heads, bodies, and clients that misbehave.
+//! The protocols of clients, HTTP/1.1, HTTP/2 and HTTP/3: framing, heads, bodies, and clients that
+//! misbehave.
 #![allow(clippy::unwrap_used, reason = "the panic is the failure report")]
 
 mod early_hints;

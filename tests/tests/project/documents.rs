@@ -7,7 +7,7 @@
 
 use std::collections::{BTreeMap, HashSet};
 
-use sendoff_tests::repository::{SourceFile, files, root};
+use sendoff_tests::repository::{files, root};
 
 /// This file, whose tests contain invented references.
 const THIS: &str = "tests/tests/project/documents.rs";
@@ -232,20 +232,39 @@ fn links(text: &str) -> impl Iterator<Item = &str> {
     text.split("](").skip(1).filter_map(|rest| rest.split([')', '#', ' ']).next())
 }
 
-/// True if `quoted` is the path of a file or the end of such a path: `php/src/request.c`,
-/// `lazy_output.c`, or, for `crates/server/src/front.rs`, `server/front.rs`.
-fn names_a_file(all: &[SourceFile], quoted: &str) -> bool {
-    let end = format!("/{quoted}");
-    let is_named = |path: &str| path == quoted || path.ends_with(&end);
-    all.iter().any(|file| {
-        let short = file.path.strip_prefix("crates/").map(|path| path.replacen("/src/", "/", 1));
-        is_named(&file.path) || short.is_some_and(|short| is_named(&short))
-    })
+/// Text that looks like the path of a file in Rust or C.
+fn is_path(quoted: &str) -> bool {
+    let is_plain = quoted.chars().all(|c| c.is_alphanumeric() || "/_-.".contains(c));
+    let ends = quoted.rsplit_once('.');
+    is_plain && ends.is_some_and(|(name, ending)| !name.is_empty() && ["rs", "c"].contains(&ending))
+}
+
+/// Paths of files that exist nowhere, among the quoted texts of a document's line. A path is the
+/// repository's, or relative to the folder of the document, or, for `crates/server/src/front.rs`,
+/// `server/front.rs`. A name alone is a file in the folder of the path before it.
+fn unknown_files<'t>(all: &HashSet<&str>, document: &str, line: &'t str) -> Vec<&'t str> {
+    let find = |path: &str| {
+        let full = path.split_once('/').map(|(name, rest)| format!("crates/{name}/src/{rest}"));
+        let tests = format!("crates/{path}");
+        let candidates = [Some(path.to_owned()), Some(resolve(document, path)), full, Some(tests)];
+        candidates.into_iter().flatten().find(|path| all.contains(&**path))
+    };
+    let mut folder = String::new();
+    let mut unknown = Vec::new();
+    for path in quoted(line).filter(|quoted| is_path(quoted)) {
+        let beside = || Some(format!("{folder}/{path}")).filter(|path| all.contains(&**path));
+        match find(path).or_else(beside) {
+            Some(found) => found.rsplit_once('/').unwrap_or_default().0.clone_into(&mut folder),
+            None => unknown.push(path),
+        }
+    }
+    unknown
 }
 
 #[test]
 fn files_that_documents_name_exist() {
     let all = files();
+    let paths: HashSet<&str> = all.iter().map(|file| &*file.path).collect();
     let mut wrong = Vec::new();
     for file in &all {
         if file.has_ending(&["md"]) {
@@ -256,18 +275,10 @@ fn files_that_documents_name_exist() {
                     wrong.push(format!("{}: {target}", file.path));
                 }
             }
-            let paths = quoted(&file.text).filter(|text| {
-                let plain = text.chars().all(|c| c.is_alphanumeric() || "/_-.".contains(c));
-                let ending = text.rsplit_once('.').is_some_and(|(name, ending)| {
-                    !name.is_empty() && ["rs", "c"].contains(&ending)
-                });
-                plain && ending
-            });
-            wrong.extend(
-                paths
-                    .filter(|path| !names_a_file(&all, path))
-                    .map(|path| format!("{}: {path}", file.path)),
-            );
+            for line in file.text.lines() {
+                let unknown = unknown_files(&paths, &file.path, line).into_iter();
+                wrong.extend(unknown.map(|path| format!("{}: {path}", file.path)));
+            }
         }
         // `docs/NAME.md` in comments.
         for (at, _) in file.text.match_indices("docs/").filter(|_| file.path != THIS) {
@@ -346,4 +357,13 @@ fn references_are_found() {
         found("(section 4). RFC 9110 §5.2, RFC 3875 §4, FastCGI §5, FastCGI 1.0, §2.1", Bare::Own),
         [is("", 4)]
     );
+}
+
+#[test]
+fn a_path_is_whole_or_a_name_beside_one() {
+    let all = HashSet::from(["crates/a/src/b.rs", "crates/a/src/c/d.rs", "docs/e.c"]);
+    let unknown = |line| unknown_files(&all, "docs/page.md", line);
+    assert!(unknown("`a/b.rs`, `crates/a/src/b.rs`, then `a/c/d.rs`; `e.c`").is_empty());
+    assert!(unknown("`a/c/d.rs`, `d.rs`, and not a path: `rs`").is_empty());
+    assert_eq!(unknown("`b.rs`, `c/d.rs`, `a/c/d.rs`, `b.rs`"), ["b.rs", "c/d.rs", "b.rs"]);
 }

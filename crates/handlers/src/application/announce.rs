@@ -11,7 +11,7 @@ use sendoff_fastcgi::handover::{
     ACCEPT_CHANNEL, ACCEPT_EXPLAIN, ACCEPT_PARAM, ACCEPT_REGION, ACCEPT_TUNNEL,
 };
 use sendoff_message::response::CgiHead;
-use sendoff_upstream::cgi::RequestMessageBuilder;
+use sendoff_upstream::fastcgi_request::RequestMessageBuilder;
 use sendoff_upstream_fastcgi::application::Application;
 use sendoff_upstream_worker::claims::Claim;
 

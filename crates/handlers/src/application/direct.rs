@@ -14,7 +14,7 @@ use sendoff_message::Cut;
 use sendoff_site_files::router::Script;
 use sendoff_transport::descriptors;
 use sendoff_transport::descriptors::Level;
-use sendoff_upstream::cgi::RequestMessageBuilder;
+use sendoff_upstream::fastcgi_request::RequestMessageBuilder;
 
 use crate::context::Context;
 use crate::head_rules;

@@ -12,8 +12,8 @@ use sendoff_application_response::failure::ApplicationFailure;
 use sendoff_exchange::sink::{Sink, unless_gone};
 use sendoff_report::at_work::Phase;
 use sendoff_transport::lent::LentSocket;
-use sendoff_upstream::cgi::{RequestMessageBuilder, StreamedRequest};
 use sendoff_upstream::error::{Retry, UpstreamError, UpstreamErrorKind};
+use sendoff_upstream::fastcgi_request::{RequestMessageBuilder, StreamedRequest};
 use sendoff_upstream::hosts::Tried;
 use sendoff_upstream_fastcgi::application::{Application, SentAlong};
 use sendoff_upstream_fastcgi::attached::Attached;
@@ -92,9 +92,9 @@ impl Call<'_> {
                 Err(FailedAttempt::Silent(why)) => why,
             };
             attempt.failed(&why);
-            let may_go_on = tried.may_go_on(&why, is_repeatable, hosts);
+            let may_try_another = tried.may_try_another(&why, is_repeatable, hosts);
             let is_spent = self.context.request.body.is_spent();
-            if !may_go_on || is_spent || !is_untouched(sink) {
+            if !may_try_another || is_spent || !is_untouched(sink) {
                 let failure = ApplicationFailure::from(why).of(attempt.host().address());
                 return (Err(failure.into()), offer);
             }

@@ -28,7 +28,7 @@ use crate::application::read_start;
 use crate::application::retry::{is_repeatable, log_retry};
 use crate::application::script::Call;
 use crate::context::Context;
-use crate::error::Outcome;
+use crate::outcome::Outcome;
 use ::http::{Method, StatusCode, Version};
 
 /// The application to which a route passes a request, and the matched prefix.
@@ -136,8 +136,8 @@ pub(crate) async fn ask(
             Err(NoAnswer::Silent(why)) => why,
         };
         attempt.failed(&why);
-        let may_go_on = tried.may_go_on(&why, is_repeatable, gateway.hosts());
-        if !may_go_on || call.context.request.body.is_spent() {
+        let may_try_another = tried.may_try_another(&why, is_repeatable, gateway.hosts());
+        if !may_try_another || call.context.request.body.is_spent() {
             return Ok(Err(ApplicationFailure::from(why).of(&who())));
         }
         log_retry(attempt.host().address(), call.log_name(), &why);

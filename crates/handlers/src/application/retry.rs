@@ -14,11 +14,11 @@
 //! - [`proxy`](super::proxy): over a new connection if the host has closed the kept one. Then other
 //!   hosts are asked.
 //!
-//! Which failures let another host be asked is decided by [`Tried::may_go_on`]
+//! Which failures let another host be asked is decided by [`Tried::may_try_another`]
 //! (`upstream/hosts/group.rs`).
 //!
 //! [`Retry::Safe`]: sendoff_upstream::error::Retry::Safe
-//! [`Tried::may_go_on`]: sendoff_upstream::hosts::Tried::may_go_on
+//! [`Tried::may_try_another`]: sendoff_upstream::hosts::Tried::may_try_another
 
 use std::fmt;
 

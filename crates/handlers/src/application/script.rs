@@ -19,7 +19,7 @@ use tokio::time::Instant;
 use crate::application::direct::{self, LendOutcome};
 use crate::application::proxy::{self, SwitchedHead};
 use crate::context::Context;
-use crate::error::Outcome;
+use crate::outcome::Outcome;
 
 /// A request to an upstream.
 pub(crate) struct Call<'a> {

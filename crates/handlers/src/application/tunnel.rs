@@ -13,7 +13,7 @@ use sendoff_http1::client::{HopByHop, LineEnds};
 use sendoff_message::Cut;
 use sendoff_transport::descriptors;
 use sendoff_transport::descriptors::Level;
-use sendoff_upstream::cgi::RequestMessageBuilder;
+use sendoff_upstream::fastcgi_request::RequestMessageBuilder;
 use sendoff_upstream_fastcgi::application::Application;
 use sendoff_upstream_gateway::{GatewayExchange, GatewayTimeLimits, RequestProtocol, WebSocketKey};
 

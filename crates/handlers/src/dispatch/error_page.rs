@@ -19,8 +19,8 @@ use sendoff_site_files::router::PathTarget;
 use super::plan::SitePlan;
 use super::{handle, one_line};
 use crate::context::Context;
-use crate::error::{self, Outcome, Refused};
-use crate::respond;
+use crate::outcome::{Outcome, Refused};
+use crate::server_pages;
 
 /// Fields that describe a request's body. The request for an error page has no body.
 const OF_THE_BODY: [HeaderName; 2] = [header::CONTENT_LENGTH, header::CONTENT_TYPE];
@@ -40,15 +40,15 @@ pub(super) async fn refuse(
         Some(ErrorDocument::Path(path)) => Some(String::from_utf8_lossy(path).into_owned()),
         Some(ErrorDocument::Text(text)) => {
             let text = text.clone().into();
-            return error::respond_text(sink, status, fields, text).await;
+            return server_pages::send_error_text(sink, status, fields, text).await;
         }
         Some(ErrorDocument::Redirect(location)) => {
             let location = location.clone().into();
-            return respond::redirect(StatusCode::FOUND, &location, sink).await;
+            return server_pages::redirect(StatusCode::FOUND, &location, sink).await;
         }
         None => context.site.error_page(status).map(str::to_owned),
     };
-    let Some(page) = page else { return error::respond(sink, status, fields).await };
+    let Some(page) = page else { return server_pages::send_error_page(sink, status, fields).await };
     let failure = FailedRequest { status, request: context.request, decision: rules };
     let mut request = for_page(context.request, &page);
     let planned = plan_page(context, &mut request, failure).await;
@@ -63,7 +63,7 @@ pub(super) async fn refuse(
             "the page {page} for status {} is not shown: {why}",
             status.as_u16()
         );
-        return error::respond(sink, status, fields).await;
+        return server_pages::send_error_page(sink, status, fields).await;
     }
     let SitePlan { effects, user, answer, .. } = &planned;
     let context = Context { request: &request, effects, user, ..*context };
@@ -76,7 +76,9 @@ pub(super) async fn refuse(
     match handle(&context, answer, &mut with_status).await? {
         Outcome::Sent => Ok(()),
         // The page itself fails.
-        Outcome::Switched(_) | Outcome::Refused(_) => error::respond(sink, status, fields).await,
+        Outcome::Switched(_) | Outcome::Refused(_) => {
+            server_pages::send_error_page(sink, status, fields).await
+        }
     }
 }
 

@@ -1,13 +1,30 @@
-//! The filters around a site's response, in their order: the handler writes to the first filter.
+//! The filters around a response, in their order. Each filter is a sink that passes the response on
+//! to the next sink; the protocol's sink is the last.
 //!
 //! ```text
-//!  application ─▶ rate limit ─▶ record for the page cache ─▶ site rules ─▶ compression ─▶ protocol
-//!                 pass_on.rs    cached.rs, CacheLookup::ask   here          answer_for
+//!  filter      does                               if                     made by
+//!
+//!     response of an application, or a body that its head names
+//!  Paced       limits the rate                    X-Accel-Limit-Rate     Call::pass_on_changed
+//!  HeadFilter  adds the charset                   X-Accel-Charset        Call::pass_on_changed
+//!  HeadFilter  binds the client to a host         the upstream does so   Call::pass_on
+//!  Recorder    records for the page cache         the page may be kept   CacheLookup::ask
+//!  HeadFilter  purges changed pages               the method is unsafe   respond_before_renewal
+//!  Capture     takes a page with fragments in     the site assembles     esi::ask
+//!
+//!     response of another handler, kept page, assembled page, error page
+//!  Stripped    removes the fields for the cache   the site has LSCache   answer_for
+//!  Paced       limits the rate                    limit_rate             answer_for
+//!  SiteRules   changes the head                   always                 answer_for
+//!  Compressed  compresses                         the client accepts it  answer_for
+//!
+//!     protocol
 //! ```
 //!
-//! A page that includes fragments is assembled between the record and the site rules (`esi`).
-//! A page whose application limits its rate (`X-Accel-Limit-Rate`) is recorded at that rate, too. Other
-//! handlers write to the site rules.
+//! [`Call`](crate::application::script::Call) is continued in `response/pass_on.rs`;
+//! `respond_before_renewal` and `CacheLookup` are in `cached.rs`, and a response passes one filter of
+//! the two. `answer_for` is in `dispatch/mod.rs`. Before these, some handlers change a head by a
+//! [`HeadFilter`] of their own, such as the status of an error page.
 
 use bytes::Bytes;
 use http::Version;

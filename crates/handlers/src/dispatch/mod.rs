@@ -44,13 +44,13 @@ pub use self::warm::{Fetched, OwnConnection, Warmed};
 use crate::application::proxy::{self, Switched};
 use crate::cached;
 use crate::context::{Context, Nesting};
-use crate::error::{self, Outcome};
 use crate::esi;
 use crate::file;
 use crate::lscache;
 use crate::lua;
+use crate::outcome::Outcome;
 use crate::pages::{listing, metrics, pool, status};
-use crate::respond;
+use crate::server_pages;
 use crate::services::Services;
 
 /// The protocols that clients of QUIC may choose (ALPN).
@@ -62,7 +62,7 @@ const ALLOW: (&str, Bytes) = ("Allow", Bytes::from_static(b"GET, HEAD, POST, OPT
 impl Service for Services {
     type Plan = Plan;
 
-    fn limits(&self) -> &FrontConfig {
+    fn config(&self) -> &FrontConfig {
         &self.config.front
     }
 
@@ -141,7 +141,7 @@ impl Service for Services {
     }
 
     async fn refuse(&self, status: StatusCode, sink: &mut dyn Sink) -> Result<(), Cut> {
-        error::respond(&mut filters::common(self, sink), status, []).await
+        server_pages::send_error_page(&mut filters::common(self, sink), status, []).await
     }
 
     fn for_log(&self, request: &Request, notes: &Notes) -> Request {
@@ -173,19 +173,19 @@ impl Services {
         let sink = &mut filters::common(self, sink);
         match answer {
             ServerAnswer::Options => {
-                error::respond_empty(sink, StatusCode::NO_CONTENT, ALLOW).await
+                server_pages::send_empty(sink, StatusCode::NO_CONTENT, ALLOW).await
             }
             ServerAnswer::Trace => {
-                error::respond(sink, StatusCode::METHOD_NOT_ALLOWED, [ALLOW]).await
+                server_pages::send_error_page(sink, StatusCode::METHOD_NOT_ALLOWED, [ALLOW]).await
             }
             ServerAnswer::Challenge(answer) => {
                 let kind = Bytes::from_static(b"application/octet-stream");
-                respond::respond(StatusCode::OK, &kind, &answer, sink).await
+                server_pages::send_text(StatusCode::OK, &kind, &answer, sink).await
             }
             ServerAnswer::Broken(why) => {
                 let request = request.shown();
                 tracing::error!(request, "answered with 500: the site cannot be opened: {why}");
-                error::respond(sink, StatusCode::INTERNAL_SERVER_ERROR, []).await
+                server_pages::send_error_page(sink, StatusCode::INTERNAL_SERVER_ERROR, []).await
             }
         }
     }
@@ -348,7 +348,7 @@ async fn handle(
         Answer::Path(PathTarget::File(entry)) => file::respond(context, entry, sink).await,
         Answer::Path(PathTarget::Listing) => Box::pin(listing::respond(context, sink)).await,
         Answer::Path(PathTarget::Folder) => {
-            error::redirect_to_folder(request, sink).await?;
+            server_pages::redirect_to_folder(request, sink).await?;
             Ok(Outcome::Sent)
         }
         Answer::Path(PathTarget::Refused { status, why }) => {
@@ -359,11 +359,11 @@ async fn handle(
             Ok(Outcome::refused(*status, []))
         }
         Answer::Redirect { status, location } => {
-            respond::redirect(*status, location, sink).await?;
+            server_pages::redirect(*status, location, sink).await?;
             Ok(Outcome::Sent)
         }
         Answer::Respond { status, content_type, body } => {
-            respond::respond(*status, content_type, body, sink).await?;
+            server_pages::send_text(*status, content_type, body, sink).await?;
             Ok(Outcome::Sent)
         }
         Answer::Lua(answer) => Box::pin(lua::respond(context, answer, sink)).await,
@@ -377,7 +377,7 @@ async fn handle(
         }
         Answer::Ready => {
             let (kind, text) = (Bytes::from_static(b"text/plain"), Bytes::from_static(b"ready\n"));
-            respond::respond(StatusCode::OK, &kind, &text, sink).await?;
+            server_pages::send_text(StatusCode::OK, &kind, &text, sink).await?;
             Ok(Outcome::Sent)
         }
         Answer::StatusPage => Box::pin(status::respond(context, sink)).await,

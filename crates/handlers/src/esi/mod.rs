@@ -40,7 +40,7 @@ use self::kept::Markup;
 use self::plan::KeptFragment;
 use crate::cached::{self, OriginApplication, Templates};
 use crate::context::Context;
-use crate::error::Outcome;
+use crate::outcome::Outcome;
 
 /// Tells applications that pages are assembled here. A client cannot say so.
 pub(crate) fn offer(request: &mut Request) {

@@ -10,7 +10,7 @@ use sendoff_message::Cut;
 use sendoff_message::response::ResponseHead;
 
 use crate::context::Context;
-use crate::error::Outcome;
+use crate::outcome::Outcome;
 
 /// Entries after which other requests of the event loop have their turn.
 const BATCH: usize = 64;

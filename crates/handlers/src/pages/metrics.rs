@@ -9,7 +9,7 @@ use sendoff_message::Cut;
 use sendoff_message::response::ResponseHead;
 
 use crate::context::Context;
-use crate::error::Outcome;
+use crate::outcome::Outcome;
 use sendoff_observe::exposition::Exposition;
 use sendoff_observe::metrics::Metrics;
 

@@ -9,7 +9,7 @@ use sendoff_message::Cut;
 use sendoff_message::response::ResponseHead;
 
 use crate::context::Context;
-use crate::error::Outcome;
+use crate::outcome::Outcome;
 use sendoff_observe::status_page::{PAGE, POLICY, json};
 
 /// The query of the request by which the page's script asks for the figures.

@@ -21,8 +21,8 @@ use sendoff_site_files::sendable::Denied;
 
 use crate::application::proxy::{self, Passed};
 use crate::context::Context;
-use crate::error::Outcome;
 use crate::head_rules;
+use crate::outcome::Outcome;
 use crate::response::named;
 
 /// Fields that describe the body of the client's request, and fields that ask for another protocol.

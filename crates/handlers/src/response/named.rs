@@ -17,7 +17,7 @@ use sendoff_static_files as static_files;
 use sendoff_static_files::Entry;
 
 use crate::context::Context;
-use crate::error::Outcome;
+use crate::outcome::Outcome;
 
 /// Fields of the application that the file's fields replace.
 const OF_THE_FILE: [&str; 4] = ["last-modified", "etag", "accept-ranges", "content-range"];

@@ -34,8 +34,8 @@ use sendoff_upstream_fastcgi::application::Application;
 
 use crate::application::script::Call;
 use crate::context::Context;
-use crate::error::Outcome;
 use crate::lscache;
+use crate::outcome::Outcome;
 use crate::response::internal_redirect;
 use crate::response::named;
 use crate::response::reproxy;

@@ -26,8 +26,8 @@ use sendoff_site_files::sendable::Denied;
 use crate::application::proxy::{self, Passed};
 use crate::application::script::Call;
 use crate::context::Context;
-use crate::error::Outcome;
 use crate::head_rules;
+use crate::outcome::Outcome;
 use crate::response::internal_redirect;
 use crate::response::requirements::{NotMet, check};
 

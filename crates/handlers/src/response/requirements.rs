@@ -10,7 +10,7 @@ use sendoff_site_files::sendable::Denied;
 
 use crate::application::authorizer::{self, Verdict};
 use crate::context::Context;
-use crate::error::Outcome;
+use crate::outcome::Outcome;
 
 /// A requirement of a route that the client has not met.
 pub(crate) enum NotMet {

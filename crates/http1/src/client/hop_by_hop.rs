@@ -1,3 +1,5 @@
+//! The fields of a client's request that are not passed on to the next server.
+
 use http::header::CONNECTION;
 use http::{HeaderMap, HeaderName, HeaderValue};
 

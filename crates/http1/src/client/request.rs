@@ -1,3 +1,5 @@
+//! Request heads for HTTP/1.1 servers that the server asks.
+
 use bytes::{BufMut, BytesMut};
 use http::{HeaderName, HeaderValue, Method};
 

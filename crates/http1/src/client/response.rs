@@ -1,3 +1,5 @@
+//! Responses of HTTP/1.1 servers that the server asks: heads, and bodies in each framing.
+
 use bytes::{Bytes, BytesMut};
 use http::{StatusCode, Version};
 

@@ -38,7 +38,9 @@ pub enum Control {
 impl ControlDecoder {
     /// Takes the next frame from the front of `buf`. Frames of unknown types are skipped. When the
     /// decoder needs more, at most a frame header and [`MAX_PAYLOAD`] bytes are left in `buf`.
-    /// Otherwise returns the code with which the server closes the connection.
+    ///
+    /// # Errors
+    /// The code with which the server closes the connection.
     pub fn next(&mut self, buf: &mut BytesMut) -> Result<Control, Code> {
         loop {
             let size = available(buf, self.unknown);

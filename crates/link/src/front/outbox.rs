@@ -1,3 +1,5 @@
+//! Bytes and descriptors for a worker that wait for its socket.
+
 use std::collections::VecDeque;
 
 use bytes::{Buf, Bytes};

@@ -1,3 +1,5 @@
+//! Violations of the protocol, as the worker sees them.
+
 use std::fmt;
 
 /// A violation of the protocol by the front or the web server. The link cannot be used any more.

@@ -39,7 +39,7 @@ pub(super) async fn accept<S: Service + 'static>(
     most: usize,
 ) {
     loop {
-        let room = || room(&lifecycle, most, &services.get().limits().limits);
+        let room = || room(&lifecycle, most, &services.get().config().limits);
         if room() == ConnectionRoom::None {
             Limit::Connections.reached();
         }
@@ -151,7 +151,7 @@ impl<S> Admission<S> {
 
 impl<S: Service + 'static> http3::Admission for Admission<S> {
     fn admit(&self, origin: &Origin) -> Option<ConnectionGuard> {
-        let room = room(&self.lifecycle, self.most, &self.services.get().limits().limits);
+        let room = room(&self.lifecycle, self.most, &self.services.get().config().limits);
         if room != ConnectionRoom::Enough && !make_room(&self.lifecycle) {
             self.lifecycle.all().want_room();
             if room == ConnectionRoom::None {
@@ -171,7 +171,7 @@ fn admit<S: Service>(origin: &Origin, service: &S, counted: &mut ConnectionGuard
         return true;
     }
     let client = &origin.peer;
-    let most = most_of_client(origin, counted.lifecycle.all(), &service.limits().limits);
+    let most = most_of_client(origin, counted.lifecycle.all(), &service.config().limits);
     let Some(most) = most else { return true };
     let is_admitted = counted.count_for(Who::of(client), most);
     if !is_admitted {
@@ -236,7 +236,7 @@ async fn serve_tls<S: Service + 'static>(mut tcp: Tcp, mut start: AcceptedConnec
 async fn serve_kernel_tls<S: Service + 'static>(tls: KernelTls, start: AcceptedConnection<S>) {
     let (ktls, lifecycle) = (tls.ktls(), Rc::clone(&start.counted.lifecycle));
     let _by_kernel = KernelTlsGuard::new(&lifecycle);
-    let limit = start.services.get().limits().timeouts.send;
+    let limit = start.services.get().config().timeouts.send;
     let _counted = if tls.is_http2() {
         start.speak_http2(tls).await
     } else {
@@ -292,7 +292,7 @@ impl<S: Service + 'static> AcceptedConnection<S> {
             return Some(BytesMut::new());
         }
         let service = self.services.get();
-        let (proxies, limit) = (service.trusted_proxies(), service.limits().timeouts.head);
+        let (proxies, limit) = (service.trusted_proxies(), service.config().timeouts.head);
         // Boxed, because connections without a header should not keep room for it.
         let lifecycle = &self.counted.lifecycle;
         let header = take_header(transport, &mut self.origin, proxies, limit, lifecycle);
@@ -304,7 +304,7 @@ impl<S: Service + 'static> AcceptedConnection<S> {
     /// left.
     async fn shake_hands(&mut self, tcp: Tcp, early: BytesMut) -> Option<Secured> {
         let service = self.services.get();
-        let limit = service.limits().timeouts.head;
+        let limit = service.config().timeouts.head;
         let listener = self.origin.listener;
         let mut demand = None;
         let choose = |hello: Hello<'_>| {

@@ -267,7 +267,12 @@ impl Tried {
     /// first host must have read no byte of the request, or the request must be idempotent (RFC
     /// 9110 §9.2.2); the caller makes sure that no byte of an answer has arrived. After a silent
     /// host no other is tried: the first may still be at work, and another would hardly be quicker.
-    pub fn may_go_on<T>(&self, why: &UpstreamError, is_idempotent: bool, hosts: &Hosts<T>) -> bool {
+    pub fn may_try_another<T>(
+        &self,
+        why: &UpstreamError,
+        is_idempotent: bool,
+        hosts: &Hosts<T>,
+    ) -> bool {
         let is_safe = match why.kind() {
             UpstreamErrorKind::Server
             | UpstreamErrorKind::Request(_)

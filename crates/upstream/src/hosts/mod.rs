@@ -12,7 +12,7 @@
 //!           Ok(head) => { attempt.answered(); … }           // at the head of the response
 //!           Err(why) => {
 //!               attempt.failed(&why);
-//!               if !tried.may_go_on(&why, is_idempotent, &hosts) { return Err(why) }
+//!               if !tried.may_try_another(&why, is_idempotent, &hosts) { return Err(why) }
 //!           }
 //!       }
 //!   }

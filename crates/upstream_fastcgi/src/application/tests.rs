@@ -6,7 +6,7 @@ use std::os::fd::AsFd;
 use sendoff_delivery::segment::Segment;
 use sendoff_fastcgi::handover::{ACCEPT_PARAM, ACCEPT_REGION};
 use sendoff_message::request::Body;
-use sendoff_upstream::cgi::RequestMessageBuilder;
+use sendoff_upstream::fastcgi_request::RequestMessageBuilder;
 use tokio::time::timeout;
 
 use super::*;

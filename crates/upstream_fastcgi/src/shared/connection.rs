@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use bytes::BytesMut;
 use sendoff_fastcgi::Decoder;
-use sendoff_upstream::cgi::StreamedRequest;
 use sendoff_upstream::error::{Retry, UpstreamError, UpstreamErrorKind};
+use sendoff_upstream::fastcgi_request::StreamedRequest;
 use tokio::io::Interest;
 use tokio::time::{Instant, Sleep, sleep_until};
 

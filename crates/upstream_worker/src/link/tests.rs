@@ -13,7 +13,7 @@ use sendoff_fastcgi::direct::{self, Rest, Sent};
 use sendoff_fastcgi::handover::{FileId, MAX_FDS_PER_MESSAGE, Record};
 use sendoff_fastcgi::record::{EndRequest, Header, Kind};
 use sendoff_fastcgi::region::Piece;
-use sendoff_upstream::cgi::RequestMessageBuilder;
+use sendoff_upstream::fastcgi_request::RequestMessageBuilder;
 use sendoff_upstream::inbox::INBOX_EVENTS;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 

@@ -40,7 +40,7 @@ impl Worker {
             }
             Event::Ring { seat, requests, claims } => self.map_ring(seat, &requests, &claims),
             Event::Look => {
-                self.look_into_ring();
+                self.note_asked();
                 Ok(())
             }
             Event::Withdrawn(number) => {

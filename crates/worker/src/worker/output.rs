@@ -185,7 +185,7 @@ impl Worker {
         self.send()
     }
 
-    /// Sends the queue.
+    /// Sends the queue, and, if the client's socket is lent, asks the kernel to send what is in it.
     ///
     /// # Errors
     /// The client has gone.

@@ -42,10 +42,10 @@ impl Worker {
         Ok(())
     }
 
-    /// The front asks this worker to look into the ring.
-    pub(super) fn look_into_ring(&mut self) {
+    /// Notes that the front asks this worker to look into the ring.
+    pub(super) fn note_asked(&mut self) {
         if let Some(ring) = &mut self.ring {
-            ring.taker.looked();
+            ring.taker.asked();
         }
     }
 

@@ -25,7 +25,7 @@ use tokio::time::timeout;
 
 use crate::application::script::Call;
 use crate::context::Context;
-use crate::error::Outcome;
+use crate::outcome::Outcome;
 
 /// Maximum size in bytes of the body behind a head that grants access. The body is ignored.
 const MAX_BODY: usize = 64 * 1024;

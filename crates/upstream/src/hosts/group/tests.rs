@@ -84,9 +84,9 @@ fn a_request_goes_on_only_where_that_is_safe() {
             (WaitTimedOut, Retry::Safe, true, false),
         ] {
             let why = error(kind, retry);
-            let goes_on = tried.may_go_on(&why, is_idempotent, &two);
+            let goes_on = tried.may_try_another(&why, is_idempotent, &two);
             assert_eq!(goes_on, expected, "{kind:?}, {retry:?}, idempotent: {is_idempotent}");
-            assert!(!tried.may_go_on(&why, is_idempotent, &one));
+            assert!(!tried.may_try_another(&why, is_idempotent, &one));
         }
     });
 }

@@ -4,7 +4,7 @@ use std::os::fd::OwnedFd;
 use bytes::BytesMut;
 use sendoff_fastcgi::Decoder;
 use sendoff_message::request::Body;
-use sendoff_upstream::cgi::RequestMessageBuilder;
+use sendoff_upstream::fastcgi_request::RequestMessageBuilder;
 
 use super::*;
 

@@ -193,7 +193,7 @@ fn a_worker_that_is_ahead_gets_no_request_on_its_link() {
         worker.says(&[&taken(number), &stdout(1, b"two"), &end()]).await;
         answers(&waiting, "two").await;
         worker.expects(&number_of(Record::Look)[..]).await;
-        worker.taker.looked();
+        worker.taker.asked();
         let (number, _) = worker.take();
         worker.says(&[&taken(number), &stdout(1, b"three"), &end()]).await;
         answers(&third, "three").await;
@@ -251,7 +251,7 @@ fn a_request_with_a_file_comes_on_the_link_of_the_worker_that_took_it() {
         drop(left);
         worker.says(&[&taken(number)]).await;
         // A late LOOK changes nothing.
-        worker.taker.looked();
+        worker.taker.asked();
         assert_eq!(worker.step(), Step::Wait);
         worker.expects(&number_of(Record::Abandon(number))).await;
         worker.taker.withdrawn(number);
@@ -383,7 +383,7 @@ fn an_overwritten_flag_is_set_again() {
             let message = records(b'1');
             let waiting = posted(&pool, &message).await;
             worker.expects(&number_of(Record::Look)).await;
-            worker.taker.looked();
+            worker.taker.asked();
             let (number, _) = worker.take();
             worker.says(&[&taken(number), &stdout(1, b"one"), &end()]).await;
             answers(&waiting, "one").await;

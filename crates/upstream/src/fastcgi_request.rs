@@ -1,5 +1,5 @@
-//! A request as FastCGI records, with the CGI/1.1 meta-variables of RFC 3875 §4.1 as nginx's
-//! `fastcgi.conf` names them.
+//! A request as FastCGI records: for a worker ([`RequestMessage`]) or for another FastCGI application
+//! ([`StreamedRequest`]). The crate `application_request` chooses the parameters.
 
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
@@ -44,7 +44,7 @@ impl RequestMessage {
     }
 }
 
-/// A request for an application that knows only FastCGI, without the extensions of a worker.
+/// A request for a FastCGI application that is no worker on a link.
 #[derive(Debug)]
 pub struct StreamedRequest {
     /// The `CLIENT` record, for a connection whose application has announced that it knows the

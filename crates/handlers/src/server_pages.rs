@@ -1,4 +1,4 @@
-//! Responses of the server itself: error pages, redirects.
+//! Short responses of the server itself: redirects, fixed texts, and pages that name a status.
 
 use bytes::Bytes;
 use http::StatusCode;
@@ -10,33 +10,31 @@ use sendoff_message::Cut;
 use sendoff_message::request::{NOT_IN_PATH, Request};
 use sendoff_message::response::{ResponseHead, append_fields};
 
-use crate::application::proxy::Switched;
-
-/// The outcome of a request.
-pub(crate) enum Outcome {
-    /// The response has been sent.
-    Sent,
-    /// The connection goes on in another protocol. Boxed, because it is moved through several
-    /// futures.
-    Switched(Box<Switched>),
-    /// The client is to get an error page.
-    Refused(Refused),
+/// Answers with a redirect. The body repeats the location, for people whose client does not follow
+/// it.
+pub(crate) async fn redirect(
+    status: StatusCode,
+    location: &Bytes,
+    sink: &mut dyn Sink,
+) -> Result<(), Cut> {
+    let body = [&location[..], b"\n"].concat();
+    let mut head = ResponseHead::new(status, Some(body.len() as u64));
+    head.by_server = true;
+    head.field("Location", location.clone());
+    head.field("Content-Type", "text/plain; charset=utf-8");
+    sink::respond(sink, head, [Segment::Bytes(body.into())]).await
 }
 
-/// The status of an error page, and further fields of the response.
-#[derive(Debug)]
-pub(crate) struct Refused {
-    pub(crate) status: StatusCode,
-    pub(crate) fields: Vec<(&'static str, Bytes)>,
-}
-
-impl Outcome {
-    pub(crate) fn refused(
-        status: StatusCode,
-        fields: impl IntoIterator<Item = (&'static str, Bytes)>,
-    ) -> Self {
-        Self::Refused(Refused { status, fields: fields.into_iter().collect() })
-    }
+/// Answers with a fixed text.
+pub(crate) async fn send_text(
+    status: StatusCode,
+    content_type: &Bytes,
+    body: &Bytes,
+    sink: &mut dyn Sink,
+) -> Result<(), Cut> {
+    let mut head = ResponseHead::new(status, Some(body.len() as u64));
+    head.field("Content-Type", content_type.clone());
+    sink::respond(sink, head, [Segment::Bytes(body.clone())]).await
 }
 
 /// Redirects a request for a folder to the folder's path with a slash at the end.
@@ -48,11 +46,11 @@ pub(crate) async fn redirect_to_folder(request: &Request, sink: &mut dyn Sink) -
         location.extend_from_slice(query);
     }
     let fields = [("Location", Bytes::from(location))];
-    respond(sink, StatusCode::MOVED_PERMANENTLY, fields).await
+    send_error_page(sink, StatusCode::MOVED_PERMANENTLY, fields).await
 }
 
 /// Answers with a short page that names the status.
-pub(crate) async fn respond(
+pub(crate) async fn send_error_page(
     sink: &mut dyn Sink,
     status: StatusCode,
     fields: impl IntoIterator<Item = (&'static str, Bytes)>,
@@ -74,7 +72,7 @@ pub(crate) async fn respond(
 }
 
 /// Answers with the text of an `ErrorDocument`.
-pub(crate) async fn respond_text(
+pub(crate) async fn send_error_text(
     sink: &mut dyn Sink,
     status: StatusCode,
     fields: impl IntoIterator<Item = (&'static str, Bytes)>,
@@ -88,7 +86,7 @@ pub(crate) async fn respond_text(
 }
 
 /// Answers without a body.
-pub(crate) async fn respond_empty(
+pub(crate) async fn send_empty(
     sink: &mut dyn Sink,
     status: StatusCode,
     field: (&'static str, Bytes),
