@@ -91,6 +91,16 @@ void sendoff_renew_between(void)
 }
 
 /*
+ * Ends the response. Older releases of PHP, such as 8.3.6, free the list of uploaded files and keep
+ * the pointer to it: php_request_startup() resets it before anything reads it again.
+ */
+static void end_response(void)
+{
+	sapi_deactivate_destroy();
+	SG(rfc1867_uploaded_files) = NULL;
+}
+
+/*
  * Ends the output layers, the modules, the headers and the response, in PHP's order. What the
  * script outputs between requests is dropped by sendoff_ub_write().
  */
@@ -101,7 +111,7 @@ static void end_output_and_headers(void)
 	php_output_deactivate();
 	close_body();
 	sapi_deactivate_module();
-	sapi_deactivate_destroy();
+	end_response();
 	php_output_activate();
 }
 
@@ -228,7 +238,7 @@ static void drop_leftovers(void)
 	php_output_end_all();
 	php_output_deactivate();
 	zend_llist_destroy(&SG(sapi_headers).headers);
-	sapi_deactivate_destroy();
+	end_response();
 }
 
 static void start_output(void)

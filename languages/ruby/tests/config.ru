@@ -43,6 +43,11 @@ class Closing
   def close = @close.call
 end
 
+# The same with pieces that all exist.
+class Pieces < Closing
+  def to_ary = @body
+end
+
 # A body that is a file. `each` sends something else, to show which of them was used.
 class Named
   attr_reader :to_path
@@ -142,7 +147,8 @@ def close_page(kind, way)
   case kind
   when 'each' then [200, plain, Closing.new(%w[begun end], &close)]
   when 'length' then [200, plain.merge('Content-Length' => '8'), Closing.new(%w[begun end], &close)]
-  when 'array' then [200, plain, Rack::BodyProxy.new(%w[begun end], &close)]
+  when 'array' then [200, plain, Pieces.new(%w[begun end], &close)]
+  when 'proxy' then [200, plain.merge('Content-Length' => '8'), Rack::BodyProxy.new(%w[begun end], &close)]
   when 'fails' then [200, plain, Closing.new(Enumerator.new { |to| (to << 'begun') && raise('in each') }, &close)]
   when 'file'
     path = "#{FOLDER}/close-file"
@@ -184,6 +190,9 @@ def page(env, path, rest)
     left = [file.size - file.pos, 0].max.to_s
     [200, path == 'seeked' ? plain : plain.merge('Content-Length' => left), file]
   when 'opened' then [200, plain, Opened.public_send(rest)]
+  when 'opened-each'
+    body = Opened.public_send(rest)
+    [200, plain, Closing.new(body) { body.close }]
   when 'wait' then [200, plain, Noted.new(['first ']) { |block| block.call(File.read("#{FOLDER}/go")) }]
   when 'late' then [200, plain, Noted.new([]) { |block| block.call(File.read("#{FOLDER}/go")) }]
   when 'late-call' then [200, plain, ->(stream) { stream.write(File.read("#{FOLDER}/go")) && stream.close }]

@@ -65,6 +65,7 @@ end
 # ActionCable, if this machine has it.
 def cable
   require 'action_cable'
+  require 'concurrent'
   require 'logger'
   config = ActionCable::Server::Configuration.new
   config.connection_class = -> { ActionCable::Connection::Base }

@@ -364,6 +364,7 @@ fn a_response_is_whole_before_its_body_is_closed() {
         ("each", b"begunend".to_vec()),
         ("length", b"begunend".to_vec()),
         ("array", b"begunend".to_vec()),
+        ("proxy", b"begunend".to_vec()),
         ("file", server.get("/array/100000").body),
     ] {
         let page = |way: &str| format!("/close/{kind}/{way}");

@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
-use sendoff_config::PHP_VERSION;
+use sendoff_config::{PHP_VERSION, PhpApi};
 use sendoff_tests::{Client, Server, Site, compile_extension, dies_with_us, hosted_binary};
 
 fn php_fpm() -> String {
@@ -60,6 +60,15 @@ fn module() -> PathBuf {
     files.find(|file| file.extension().is_some_and(|end| end == "so")).unwrap()
 }
 
+/// A version of PHP that this machine has no programs of.
+fn absent_version() -> &'static str {
+    let is_absent = |version: &&str| {
+        let names = [format!("/usr/sbin/php-fpm{version}"), format!("/usr/bin/php-cgi{version}")];
+        !names.iter().any(|name| Path::new(name).exists())
+    };
+    PhpApi::versions().find(is_absent).expect("one machine has not all versions")
+}
+
 /// A server in a folder without the module.
 fn without_module(site: &Site) -> PathBuf {
     let folder = site.outside("installed");
@@ -83,13 +92,14 @@ fn programs_that_host_no_workers_are_refused() {
     let pipe = site.fifo("pipe");
     let pipe_path = site.path("pipe").to_str().unwrap().to_owned();
     fs::set_permissions(&pipe_path, fs::Permissions::from_mode(0o755)).unwrap();
+    let absent = absent_version();
     for (php, says) in [
         (&*zts, "is thread-safe (ZTS), which hosts no workers"),
         (&*unknown, "has the API 20991231, of a PHP that is not known"),
         (&*no_php, "is no PHP program"),
         (&*pipe_path, "this is no file"),
         ("/bin/true", "is no PHP program"),
-        ("8.5", "there is no PHP 8.5 that can host workers"),
+        (absent, &format!("there is no PHP {absent} that can host workers")),
     ] {
         for command in ["check", "run"] {
             let (code, said) = refusal(&hosted_binary(), command, &config(&site, php, ""));

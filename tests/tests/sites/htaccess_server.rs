@@ -41,6 +41,19 @@ fn a_refused_folder_is_named_with_the_reason() {
     server.await_log("a folder without an index file");
 }
 
+/// Apache without the module for it answers with 403 as well; Ubuntu 24.04's Apache with 404.
+#[test]
+fn a_rule_for_a_proxy_refuses_what_it_matches() {
+    let site = Site::with("a.txt", "text");
+    site.write(
+        ".htaccess",
+        "RewriteEngine On\nRewriteRule ^proxy/(.*)$ http://127.0.0.1:9/$1 [P]\n",
+    );
+    let server = Server::start(site.root(), &[]);
+    server.get("/proxy/x").expect(403);
+    assert_eq!(server.page("/a.txt"), "text");
+}
+
 #[test]
 fn a_changed_file_counts_at_once() {
     let site = Site::with("private/a.txt", "secret");

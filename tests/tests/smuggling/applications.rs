@@ -189,8 +189,9 @@ impl Application {
         self.read.set(self.read.get() + whole);
         let lines = String::from_utf8_lossy(&new[..whole]).into_owned();
         let seen = lines.lines().map(|line| {
-            let mut words = line.split(' ').map(str::to_owned);
-            let mut word = || words.next().unwrap_or_default();
+            let mut words = line.split(' ');
+            // Some applications take blanks of Unicode from the end of a field.
+            let mut word = || words.next().unwrap_or_default().trim_end_matches(';').to_owned();
             Seen { id: word(), sendoff: word(), haproxy: word() }
         });
         seen.collect()

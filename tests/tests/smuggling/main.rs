@@ -35,7 +35,7 @@ fn serve(site: &Site, applications: &[Application]) -> Server {
     let fastcgi = if keys.is_empty() { String::new() } else { format!("fastcgi = {{ {keys} }}\n") };
     let text = format!(
         "listen = '127.0.0.1:0'\nthreads = 1\n[[pool]]\nworkers = 2\n[[site]]\nroot = 'root'\n{fastcgi}\
-         [[site.route]]\nrequest_headers = {{ X-Sendoff = '$query' }}\n{routes}"
+         [[site.route]]\nrequest_headers = {{ X-Sendoff = '$query;' }}\n{routes}"
     );
     let config = site.write_at(site.outside("sendoff.toml"), text);
     Server::try_run(&config, site.root(), 2).unwrap_or_else(|failed| panic!("{}", failed.stderr))
@@ -61,7 +61,7 @@ impl Haproxy {
         let text = format!(
             "global\n maxconn 200\ndefaults\n mode http\n timeout connect 5s\n timeout client 5s\n timeout server 5s\n \
              timeout http-request 5s\n option http-keep-alive\n http-reuse always\n retries 0\n\
-             frontend f\n bind 127.0.0.1:{port}\n {option}\n http-request set-header X-Haproxy %[query]\n default_backend b\n\
+             frontend f\n bind 127.0.0.1:{port}\n {option}\n http-request set-header X-Haproxy %[query];\n default_backend b\n\
              backend b\n server s {to}\n"
         );
         let config = site.write_at(folder.join(name + ".cfg"), text);

@@ -152,13 +152,22 @@ module Sendoff
         send_array(@body)
       elsif (part = file_part) && (sent = send_file(*part))
         sent != :failed
-      elsif @body.respond_to?(:to_ary) && (pieces = @body.to_ary).is_a?(Array)
+      elsif (pieces = all_pieces)
         send_array(pieces)
       elsif @body.respond_to?(:each)
         (@length ? send_head : send_head_first) && Body.send_each(@connection, @body, @length.nil?)
       else
         send_head_first && Body.send_stream(@connection, @body, @env['rack.input'])
       end
+    end
+
+    # The pieces of a body that has them all. Not of a body with a length, as in Puma: `to_ary` of
+    # Rack 3 calls `close`, and would do so before the response.
+    def all_pieces
+      return if @length || !@body.respond_to?(:to_ary)
+
+      pieces = @body.to_ary
+      pieces if pieces.is_a?(Array)
     end
 
     # For a body that is a part of a file: the open file or its path, the size that the file must

@@ -71,10 +71,12 @@ const BODIES: [&str; 36] = [
     "moved_away",
 ];
 
-/// Its status and body; the body that arrived before the response was cut.
+/// Its status and body; the body that arrived before the response was cut. Puma 6 cuts it before the
+/// head, if nothing of the body was read.
 fn outcome(mut client: Client, target: &str) -> Result<(u16, Vec<u8>), Vec<u8>> {
     match client.try_ask(&Request::get(target)) {
         Err(Broken::Cut(part)) => Err(part.body),
+        Err(Broken::Closed) => Err(Vec::new()),
         response => {
             let response = response.unwrap();
             Ok((response.status(), response.body))
@@ -90,9 +92,9 @@ fn an_open_file_is_sent_as_each_yields_it() {
     let server = front(&site, &application, &[]);
     let mut wrong = Vec::new();
     for body in BODIES {
-        let target = format!("/opened/{body}");
-        let theirs = outcome(Client::connect(puma.addr()), &target);
-        let ours = outcome(server.connect(), &target);
+        // Puma 6 sends an open file without `each`: it announces the whole file, and cuts the rest.
+        let theirs = outcome(Client::connect(puma.addr()), &format!("/opened-each/{body}"));
+        let ours = outcome(server.connect(), &format!("/opened/{body}"));
         if ours != theirs {
             wrong.push(body);
         }
