@@ -202,7 +202,10 @@ mod tests {
             ("", None),
             ("{\"partialSuccess\":{}}", None),
             ("{\"partialSuccess\":{\"rejectedSpans\":\"0\"}}", None),
-            ("{\"partialSuccess\":{\"rejectedSpans\":\"2\",\"errorMessage\":\"old\"}}", Some((2, "old"))),
+            (
+                "{\"partialSuccess\":{\"rejectedSpans\":\"2\",\"errorMessage\":\"old\"}}",
+                Some((2, "old")),
+            ),
             ("{\"partialSuccess\":{\"rejectedSpans\":3}}", Some((3, ""))),
         ] {
             let read = rejected(response.as_bytes());
