@@ -34,5 +34,6 @@ mod respond;
 mod response;
 pub mod services;
 mod subrequest;
+mod traces;
 
 pub use dispatch::{Fetched, OwnConnection, Warmed};

@@ -30,6 +30,8 @@ pub struct LogLine<'a> {
     pub sent: u64,
     /// Bytes of the body by the way in which they came.
     pub body: BodyBytes,
+    /// The response was sent completely, as far as the protocol knows.
+    pub is_whole: bool,
     /// Notes of the handlers.
     pub notes: &'a Notes,
 }
@@ -83,13 +85,44 @@ pub struct Notes {
     pub mode: Mode,
     /// Bytes of the body that an application has generated; bytes of files are not counted.
     pub generated: u64,
+    /// The times of the call to the application that answers, if the request is traced.
+    pub call: Option<Box<CallTimes>>,
+}
+
+/// The times of a call to a worker or an application, with all its attempts.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct CallTimes {
+    /// The request begins to wait.
+    pub waits: Option<Instant>,
+    /// The application, or its first host, gets the request. Workers: [`Notes::given`].
+    pub begins: Option<Instant>,
+    /// The head of the response has come.
+    pub answered: Option<Instant>,
+    /// There is no response: the time, and the status for the client.
+    pub failed: Option<(Instant, u16)>,
 }
 
 impl Notes {
     /// Notes the progress of the request.
-    pub fn note_phase(&self, phase: Phase) {
+    pub fn note_phase(&mut self, phase: Phase) {
         if let Some(task) = &self.task {
             task.note_phase(phase);
+        }
+        if let Some(call) = &mut self.call {
+            let now = Instant::now();
+            match phase {
+                Phase::Waiting => _ = call.waits.get_or_insert(now),
+                Phase::Running => _ = call.begins.get_or_insert(now),
+                Phase::Sending => call.answered = Some(now),
+                Phase::ReadingBody | Phase::AfterResponse => {}
+            }
+        }
+    }
+
+    /// Notes that the application has given no response, so that the client gets this status.
+    pub fn note_failure(&mut self, status: u16) {
+        if let Some(call) = &mut self.call {
+            call.failed = Some((Instant::now(), status));
         }
     }
 
@@ -143,6 +176,7 @@ impl FieldWriter<'_> {
     ) {
         let LogLine { request, notes, .. } = *line;
         let tls = request.and_then(|request| request.tls.as_deref());
+        let trace = request.and_then(|request| request.trace.as_deref());
         match variable {
             Variable::RemoteAddr => match line.client {
                 Endpoint::Ip(address) => self.clean(|out| push_ip(out, address.ip())),
@@ -187,6 +221,8 @@ impl FieldWriter<'_> {
             Variable::RequestId => {
                 self.bytes(request.and_then(|request| request.id.as_deref()).map(str::as_bytes));
             }
+            Variable::TraceId => self.id(trace.map(|trace| &trace.trace as &dyn fmt::Display)),
+            Variable::SpanId => self.id(trace.map(|trace| &trace.span as &dyn fmt::Display)),
         }
     }
 
@@ -229,6 +265,14 @@ impl FieldWriter<'_> {
                 written
             }
         };
+    }
+
+    /// An id without special characters.
+    fn id(&mut self, value: Option<&dyn fmt::Display>) {
+        match value {
+            Some(id) => self.shown(id),
+            None => self.bytes(None),
+        }
     }
 
     fn number(&mut self, value: Option<u64>) {
@@ -344,6 +388,7 @@ mod tests {
             status: 200,
             sent: 123,
             body: BodyBytes { handed_over: 100, copied: 23 },
+            is_whole: true,
             notes,
         };
         let mut out = String::new();
@@ -444,6 +489,7 @@ mod tests {
                     status: 200,
                     sent: 123,
                     body: BodyBytes::default(),
+                    is_whole: true,
                     notes: &notes,
                 };
                 out.clear();

@@ -19,6 +19,7 @@ use sendoff_site_files::router::PathTarget;
 use super::plan::SitePlan;
 use super::{answer_or_refuse, filters};
 use crate::context::Context as Known;
+use crate::traces;
 
 /// The handler as far as it is known before it begins.
 #[derive(Debug)]
@@ -117,6 +118,9 @@ pub(super) async fn answer(
     let (mut report, head) = table.into_report();
     context.effects.map_notes.iter().for_each(|note| report.note(note.clone()));
     context.effects.authorized.notes.iter().for_each(|note| report.note(note.clone()));
+    if let Some(trace) = &request.trace {
+        report.note(traces::explanation(trace));
+    }
     if context.effects.filtered.is_some() {
         report.note("the file passes through a filter".to_owned());
     }

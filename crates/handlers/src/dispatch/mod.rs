@@ -52,6 +52,7 @@ use crate::lua;
 use crate::pages::{listing, metrics, pool, status};
 use crate::respond;
 use crate::services::Services;
+use crate::traces;
 
 /// The protocols that clients of QUIC may choose (ALPN).
 const QUIC_PROTOCOLS: &[&[u8]] = &[b"h3"];
@@ -102,6 +103,9 @@ impl Service for Services {
     }
 
     async fn plan(&self, request: &mut Request) -> Plan {
+        if let Some(rules) = &self.config.traces {
+            traces::begin(rules, &self.gatherer.spans.sampler, request);
+        }
         self.plan_request(request).await
     }
 
@@ -112,6 +116,9 @@ impl Service for Services {
         sink: &mut dyn Sink,
     ) -> Result<Answered, Cut> {
         let Plan { who, explained, listed, .. } = plan;
+        if request.trace.as_ref().is_some_and(|trace| trace.is_sampled) {
+            sink.client().notes().call = Some(Box::default());
+        }
         if let Some(listed) = &listed {
             listed.task().note_phase(Phase::Waiting);
             sink.client().notes().task = Some(Rc::clone(listed.task()));
@@ -152,6 +159,7 @@ impl Service for Services {
     fn log(&self, line: &LogLine<'_>) {
         let number = line.notes.site;
         self.meters.note(line);
+        traces::end(self, line);
         if !line.notes.is_unlogged
             && let Some((log, format)) = self.logs.of(&self.config, number)
         {

@@ -24,6 +24,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::{JoinHandle, spawn_blocking, spawn_local};
 use tokio::time::{Instant, sleep};
 
+use super::exporter::Exporter;
 use super::generation::{
     Generation, NewPool, NewProgram, PoolUse, Tasks, gateways, tls_of_sites, tls_replaced,
 };
@@ -74,6 +75,8 @@ pub(super) struct Means {
     pub(super) tickets: Tickets,
     /// The front waits for the end of the log before it ends itself.
     pub(super) log: Rc<access_log::LogWriter>,
+    /// Sends spans to the collector.
+    pub(super) exporter: Rc<Exporter>,
     pub(super) page_cache: Arc<PageCache>,
     /// Receives the result when the pool socket of a pool in use is closed.
     pub(super) lost: mpsc::UnboundedSender<io::Result<()>>,
@@ -344,6 +347,7 @@ impl RunningFront {
             pools: used,
             config,
         });
+        self.means.exporter.serve(generation.config.traces.as_ref());
         let (done, mut followed) = mpsc::channel(1);
         for (event_loop, listeners) in self.loops.iter().zip(&mut listeners) {
             let (generation, listeners) =
