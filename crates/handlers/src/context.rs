@@ -5,13 +5,13 @@ use std::rc::Rc;
 use sendoff_application_request::ApplicationRequest;
 use sendoff_compress::Policy;
 use sendoff_message::request::Request;
+use sendoff_report::traces;
 use sendoff_site::Site;
 use sendoff_site::effects::Effects;
 use sendoff_upstream::hosts::Hosts;
 
 use crate::esi::Budget;
 use crate::services::Services;
-use crate::traces;
 
 /// A handler's view of a request. The response goes to a [`Sink`](sendoff_exchange::sink::Sink).
 #[derive(Clone, Copy)]

@@ -34,6 +34,5 @@ mod respond;
 mod response;
 pub mod services;
 mod subrequest;
-mod traces;
 
 pub use dispatch::{Fetched, OwnConnection, Warmed};

@@ -13,13 +13,13 @@ use sendoff_message::request::Request;
 use sendoff_message::response::{Framing, ResponseHead};
 use sendoff_report::explain::{FIELD, FileWay, Remark, Report};
 use sendoff_report::log_line::Notes;
+use sendoff_report::traces;
 use sendoff_site::effects::Answer;
 use sendoff_site_files::router::PathTarget;
 
 use super::plan::SitePlan;
 use super::{answer_or_refuse, filters};
 use crate::context::Context as Known;
-use crate::traces;
 
 /// The handler as far as it is known before it begins.
 #[derive(Debug)]

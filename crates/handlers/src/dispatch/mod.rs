@@ -33,6 +33,7 @@ use sendoff_message::request::{Request, RouteId};
 use sendoff_report::at_work::Phase;
 use sendoff_report::limits::Limit;
 use sendoff_report::log_line::{LogLine, Notes};
+use sendoff_report::traces;
 use sendoff_site::Site;
 use sendoff_site::effects::Answer;
 use sendoff_site_files::router::PathTarget;
@@ -52,7 +53,6 @@ use crate::lua;
 use crate::pages::{listing, metrics, pool, status};
 use crate::respond;
 use crate::services::Services;
-use crate::traces;
 
 /// The protocols that clients of QUIC may choose (ALPN).
 const QUIC_PROTOCOLS: &[&[u8]] = &[b"h3"];
@@ -159,7 +159,9 @@ impl Service for Services {
     fn log(&self, line: &LogLine<'_>) {
         let number = line.notes.site;
         self.meters.note(line);
-        traces::end(self, line);
+        if let Some(spans) = traces::spans(&self.config, line) {
+            self.gatherer.spans.push(spans);
+        }
         if !line.notes.is_unlogged
             && let Some((log, format)) = self.logs.of(&self.config, number)
         {

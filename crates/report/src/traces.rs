@@ -11,14 +11,13 @@ use std::rc::Rc;
 use std::time::SystemTime;
 
 use http::{HeaderName, HeaderValue, Method, Version};
-use sendoff_config::Traces;
+use sendoff_config::{Config, Traces};
 use sendoff_message::request::Request;
-use sendoff_report::limits::Limit;
-use sendoff_report::log_line::LogLine;
 use sendoff_traces::{Decision, Kind, Parent, RequestTrace, Sampler, Sampling, Span, SpanId};
 use tokio::time::Instant;
 
-use crate::services::Services;
+use crate::limits::Limit;
+use crate::log_line::LogLine;
 
 static TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
 static TRACESTATE: HeaderName = HeaderName::from_static("tracestate");
@@ -41,7 +40,7 @@ const CLIENT_LEFT: u16 = 499;
 /// Takes over the trace of the caller, or begins one, and decides whether the request's spans are
 /// recorded. Only a trusted proxy decides that for the server: a client could have all of its
 /// requests recorded.
-pub(crate) fn begin(rules: &Traces, sampler: &Sampler, request: &mut Request) {
+pub fn begin(rules: &Traces, sampler: &Sampler, request: &mut Request) {
     let mut values = request.headers.get_all(&TRACEPARENT).iter();
     let parent = match (values.next(), values.next()) {
         (Some(value), None) => Parent::parse(value.as_bytes()),
@@ -74,7 +73,7 @@ fn trace_state(request: &Request) -> Option<String> {
 
 /// The request for the application that answers: the call is the parent of its spans. `None`: there
 /// is no span of the call.
-pub(crate) fn for_call(request: &Request) -> Option<Request> {
+pub fn for_call(request: &Request) -> Option<Request> {
     let trace = request.trace.as_ref().filter(|trace| trace.is_sampled)?;
     let mut called = request.clone();
     set_parent(&mut called, &trace.of_call());
@@ -89,19 +88,19 @@ fn set_parent(request: &mut Request, parent: &str) {
 }
 
 /// The line of `sendoff explain` about the trace.
-pub(crate) fn explanation(trace: &RequestTrace) -> String {
+pub fn explanation(trace: &RequestTrace) -> String {
     let recorded = if trace.is_sampled { "recorded" } else { "not recorded" };
     format!("trace {}, span {}, {recorded}", trace.trace, trace.span)
 }
 
-/// Gives the spans of a request that has ended to the exporter, if they are recorded.
-pub(crate) fn end(services: &Services, line: &LogLine<'_>) {
-    let request = line.request.and_then(|request| Some((request, request.trace.as_ref()?)));
-    let Some((request, trace)) = request.filter(|(_, trace)| trace.is_sampled) else { return };
-    let ended = EndedRequest { services, line, request, trace, clock: EndClock::now() };
+/// The spans of a request that has ended; `None`: they are not recorded.
+pub fn spans(config: &Config, line: &LogLine<'_>) -> Option<Vec<Span>> {
+    let request = line.request?;
+    let trace = request.trace.as_deref().filter(|trace| trace.is_sampled)?;
+    let ended = EndedRequest { config, line, request, trace, clock: EndClock::now() };
     let mut spans = vec![ended.whole()];
     ended.parts(&mut spans);
-    services.gatherer.spans.push(spans);
+    Some(spans)
 }
 
 /// The end of a request on both clocks.
@@ -126,7 +125,7 @@ impl EndClock {
 
 /// A request that has ended.
 struct EndedRequest<'l> {
-    services: &'l Services,
+    config: &'l Config,
     line: &'l LogLine<'l>,
     request: &'l Request,
     trace: &'l RequestTrace,
@@ -136,7 +135,7 @@ struct EndedRequest<'l> {
 impl EndedRequest<'_> {
     /// The span of the request, by OpenTelemetry's conventions for HTTP servers.
     fn whole(&self) -> Span {
-        let Self { services, line, request, trace, .. } = self;
+        let Self { config, line, request, trace, .. } = self;
         let mut span = self.span("HTTP", Kind::Server, line.began, self.clock.instant);
         (span.id, span.parent) = (trace.span, trace.parent);
         if KNOWN_METHODS.contains(&request.method) {
@@ -158,7 +157,7 @@ impl EndedRequest<'_> {
         if let Some(agent) = request.headers.get(http::header::USER_AGENT) {
             span.text("user_agent.original", agent.as_bytes());
         }
-        if let Some(site) = line.notes.site.and_then(|number| services.config.sites.get(number)) {
+        if let Some(site) = line.notes.site.and_then(|number| config.sites.get(number)) {
             span.text("sendoff.site", site.name.as_bytes());
         }
         if line.status == CLIENT_LEFT {
@@ -177,13 +176,13 @@ impl EndedRequest<'_> {
 
     /// The spans of the call to an application, if there was one.
     fn parts(&self, spans: &mut Vec<Span>) {
-        let Self { services, line, trace, clock, .. } = self;
+        let Self { config, line, trace, clock, .. } = self;
         let notes = line.notes;
         let Some(call) = notes.call.as_deref() else { return };
         let begins = notes.given.or(call.begins);
         let failed = call.failed.map(|(at, _)| at);
         let answered = call.answered.or(failed).unwrap_or(clock.instant);
-        let pool = notes.pool.and_then(|number| services.config.pools.get(number));
+        let pool = notes.pool.and_then(|number| config.pools.get(number));
         if let Some(waits) = call.waits {
             let mut queue = self.span("queue", Kind::Internal, waits, begins.unwrap_or(answered));
             if let Some(pool) = pool {
