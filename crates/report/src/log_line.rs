@@ -372,6 +372,7 @@ mod tests {
 
     use super::*;
     use sendoff_message::request::sample::request;
+    use sendoff_traces::RequestTrace;
 
     /// Sat, 21 Nov 2026 04:53:00 GMT.
     fn time() -> Shown {
@@ -422,6 +423,8 @@ mod tests {
         let mut asked = request(Some("Shop.example:8080"));
         (asked.query, asked.id) = (Some("a=b".into()), Some("id-1".into()));
         asked.uri = "/%61?a=b".into();
+        let trace = Rc::new(RequestTrace::new(None, None, true));
+        asked.trace = Some(Rc::clone(&trace));
         asked.path = b"/a".to_vec();
         let notes = Notes {
             is_unlogged: false,
@@ -440,10 +443,12 @@ mod tests {
             HTTP/1.1 http shop.example 80 shop 100 23 1.012 \
             4711 unix:/a id-1 - a\\x22\\x0A\\xFF -\n";
         assert_eq!(line(format, Some(&asked), "", &notes), expected);
+        let ids = line("$trace_id $span_id", Some(&asked), "", &notes);
+        assert_eq!(ids, format!("{} {}\n", trace.trace, trace.span));
         let time = line("$request_time", None, "", &notes);
         assert!(time.starts_with("0.0") && time.len() == 6, "{time}");
         let nothing =
-            line("$worker $queue_time $request_id $uri $host", None, "", &Notes::default());
+            line("$worker $queue_time $request_id $trace_id $uri", None, "", &Notes::default());
         assert_eq!(nothing, "- - - - -\n");
     }
 

@@ -347,7 +347,6 @@ impl RunningFront {
             pools: used,
             config,
         });
-        self.means.exporter.serve(generation.config.traces.as_ref());
         let (done, mut followed) = mpsc::channel(1);
         for (event_loop, listeners) in self.loops.iter().zip(&mut listeners) {
             let (generation, listeners) =
@@ -358,6 +357,7 @@ impl RunningFront {
         }
         drop(done);
         let None::<Infallible> = followed.recv().await;
+        self.means.exporter.serve(generation.config.traces.as_ref());
         self.listeners.replace(listener_places);
         arriving.into_iter().for_each(Arriving::stay);
         pools.iter().for_each(|pool| pool.phase.set(Phase::Serving));

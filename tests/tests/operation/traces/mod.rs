@@ -2,6 +2,7 @@
 
 mod callees;
 mod delivery;
+mod otelcol;
 mod sampling;
 
 use sendoff_tests::{
