@@ -34,6 +34,9 @@ const KNOWN_METHODS: [Method; 8] = [
     Method::TRACE,
 ];
 
+/// The longest `tracestate` in spans, in bytes: every implementation keeps this much.
+const MAX_STATE: usize = 512;
+
 /// The status in the log if the client left before a response began.
 const CLIENT_LEFT: u16 = 499;
 
@@ -64,11 +67,13 @@ pub fn begin(rules: &Traces, sampler: &Sampler, request: &mut Request) {
     request.trace = Some(Rc::new(trace));
 }
 
-/// The list in `tracestate` (W3C Trace Context §3.3). It may be spread over several fields.
+/// The list in `tracestate` (W3C Trace Context §3.3). It may be spread over several fields. A longer
+/// one is passed on, but not kept for the spans.
 fn trace_state(request: &Request) -> Option<String> {
     let values = request.headers.get_all(&TRACESTATE).iter();
     let values: Option<Vec<_>> = values.map(|value| value.to_str().ok()).collect();
-    values.filter(|values| !values.is_empty()).map(|values| values.join(","))
+    let state = values.filter(|values| !values.is_empty())?.join(",");
+    (state.len() <= MAX_STATE).then_some(state)
 }
 
 /// The request for the application that answers: the call is the parent of its spans. `None`: there

@@ -80,6 +80,18 @@ fn a_client_cannot_take_the_fields_away() {
 }
 
 #[test]
+fn a_long_state_is_passed_on_but_not_kept() {
+    let collector = Collector::start(Answers::Ok);
+    let site = Site::with("a.php", SHOW);
+    let server = serve(&site, collector.url(), "", "");
+    let long = format!("v={}", "x".repeat(8000));
+    let asked = Request::get("/a.php").header("traceparent", &traceparent());
+    let shown = server.ask(&asked.header("tracestate", &long)).text();
+    assert!(shown.ends_with(&format!(" {long}")), "{shown}");
+    assert!(collector.await_trace(TRACE, 4).iter().all(|span| span.state.is_empty()));
+}
+
+#[test]
 fn without_traces_the_fields_pass_unchanged() {
     let site = Site::with("a.php", SHOW);
     let server = sendoff_tests::Server::start(site.root(), &[]);
