@@ -60,6 +60,8 @@ impl BodyBytes {
 pub struct Notes {
     /// The number of its site.
     pub site: Option<usize>,
+    /// The number of the last route of the site that concerns the path.
+    pub route: Option<usize>,
     /// True if a route turns logging off for the request.
     pub is_unlogged: bool,
     /// Names and values of the maps that the format of the log names.

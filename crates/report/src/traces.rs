@@ -164,6 +164,11 @@ impl EndedRequest<'_> {
         }
         if let Some(site) = line.notes.site.and_then(|number| config.sites.get(number)) {
             span.text("sendoff.site", site.name.as_bytes());
+            let route = line.notes.route.and_then(|number| site.routes.get(number));
+            if let Some(route) = route.and_then(|route| route.conditions.path_text(&request.path)) {
+                span.name = format!("{} {route}", span.name).into();
+                span.text("http.route", route.as_bytes());
+            }
         }
         if line.status == CLIENT_LEFT {
             fail(&mut span, "client_left");

@@ -274,6 +274,7 @@ impl Services {
             Context { services: self, site, request, effects, compression, user, nesting };
         let notes = sink.client().notes();
         notes.site = Some(site.number);
+        notes.route = effects.route;
         notes.maps = site.logged_maps(request);
         notes.is_unlogged = effects.settings.access_log == Some(false);
         let named = if user.is_empty() { &effects.authorized.user } else { user };

@@ -59,7 +59,7 @@ fn a_host_gets_the_span_of_the_call_as_its_parent() {
     let server = serve(&site, collector.url(), "", &route);
     let shown = server.ask(&asked()).text();
     let spans = collector.await_trace(TRACE, 4);
-    assert_eq!(names(&spans), ["GET", "queue", "upstream", "delivery"], "{spans:#?}");
+    assert_eq!(names(&spans), ["GET /app", "queue", "upstream", "delivery"], "{spans:#?}");
     let call = &spans[2];
     assert_eq!(shown, format!("00-{TRACE}-{}-01", call.id));
     assert_eq!((call.kind, &*call.parent), (3, &*spans[0].id));
@@ -77,7 +77,7 @@ fn a_host_that_does_not_answer_is_an_error_of_the_call() {
     let server = serve(&site, collector.url(), "", &route);
     server.ask(&asked()).expect(502);
     let spans = collector.await_trace(TRACE, 3);
-    assert_eq!(names(&spans), ["GET", "queue", "upstream"], "{spans:#?}");
+    assert_eq!(names(&spans), ["GET /app", "queue", "upstream"], "{spans:#?}");
     for span in [&spans[0], &spans[2]] {
         assert!(span.is_error && span.get("error.type") == "502", "{span:#?}");
     }
@@ -117,6 +117,6 @@ fn a_tunnel_is_delivered_until_it_ends() {
     assert!(collector.spans().is_empty(), "the tunnel has not ended");
     drop(client);
     let spans = collector.await_trace(TRACE, 4);
-    assert_eq!(names(&spans), ["GET", "queue", "upstream", "delivery"], "{spans:#?}");
+    assert_eq!(names(&spans), ["GET /app", "queue", "upstream", "delivery"], "{spans:#?}");
     assert_eq!(spans[0].get("http.response.status_code"), "101");
 }

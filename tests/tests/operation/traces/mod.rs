@@ -125,7 +125,8 @@ fn files_errors_and_kept_pages_have_no_call() {
     let missing = &collector.await_trace(&missing, 1)[0];
     assert_eq!((missing.get("http.response.status_code"), missing.is_error), ("404", false));
     assert_eq!(names(&collector.await_trace(&miss, 4))[2], "worker");
-    assert_eq!(names(&collector.await_trace(&kept, 1)), ["GET"]);
+    let kept = collector.await_trace(&kept, 1);
+    assert_eq!((names(&kept), kept[0].get("http.route")), (vec!["GET /kept.php"], "/kept.php"));
     let bad = &collector.await_trace(&bad, 4)[0];
     assert_eq!((bad.get("error.type"), bad.is_error), ("503", true));
 }
