@@ -48,7 +48,7 @@ struct ExportThread {
 #[derive(Debug, Clone)]
 enum Order {
     /// This collector gets the spans from now on.
-    Serve(Traces),
+    Serve(Box<Traces>),
     /// No further spans come. The thread ends once none wait.
     Finish,
     /// The same, and the thread ends at this time at the latest.
@@ -81,12 +81,12 @@ impl Exporter {
                 *thread = None;
             }
             (Some(traces), Some(ExportThread { orders, .. })) => {
-                orders.send_replace(Order::Serve(traces.clone()));
+                orders.send_replace(Order::Serve(Box::new(traces.clone())));
             }
             (Some(traces), None) => match start(Arc::clone(&self.spans), traces.clone()) {
                 Ok(started) => *thread = Some(started),
                 Err(error) => {
-                    tracing::error!(%error, "no spans are sent: no thread can be started")
+                    tracing::error!(%error, "no spans are sent: no thread can be started");
                 }
             },
         }
@@ -103,7 +103,7 @@ impl Exporter {
 }
 
 fn start(spans: Arc<Spans>, traces: Traces) -> io::Result<ExportThread> {
-    let (orders, receiver) = watch::channel(Order::Serve(traces.clone()));
+    let (orders, receiver) = watch::channel(Order::Serve(Box::new(traces.clone())));
     let run = move || match Builder::new_current_thread()
         .enable_all()
         .build_local(LocalOptions::default())
@@ -158,9 +158,9 @@ impl Exports {
     fn follow_order(&mut self) -> Order {
         let order = self.orders.borrow_and_update().clone();
         if let Order::Serve(traces) = &order
-            && self.collector.traces() != traces
+            && *self.collector.traces() != **traces
         {
-            self.collector = Collector::new(traces.clone());
+            self.collector = Collector::new(Traces::clone(traces));
         }
         order
     }
