@@ -319,6 +319,7 @@ mod tests {
             ruled: Vec::new(),
             is_internal_redirect: false,
             id: Some("id-1".into()),
+            trace: None,
             listener: 0,
             peer: sendoff_message::request::Endpoint::Ip("192.0.2.1:5".parse().unwrap()),
             via: None,

@@ -148,13 +148,17 @@ variables! {
     Upstream = "upstream",
     /// The request's id, if ids are on.
     RequestId = "request_id",
+    /// The id of the request's trace, if requests are traced.
+    TraceId = "trace_id",
+    /// The id of the request's span, if requests are traced.
+    SpanId = "span_id",
 }
 
 /// The format of [`LogFormat::combined`].
 const COMBINED: &str = r#"$remote_addr - $remote_user [$time_local] "$request" $status $body_bytes_sent "$http_referer" "$http_user_agent""#;
 
 /// The format of [`LogFormat::json`].
-const JSON: &str = r#"{"time":$time_iso8601,"remote_addr":$remote_addr,"remote_user":$remote_user,"site":$site,"scheme":$scheme,"host":$host,"method":$request_method,"uri":$request_uri,"protocol":$server_protocol,"status":$status,"body_bytes_sent":$body_bytes_sent,"bytes_handed_over":$bytes_handed_over,"bytes_copied":$bytes_copied,"request_time":$request_time,"queue_time":$queue_time,"worker":$worker,"upstream":$upstream,"referer":$http_referer,"user_agent":$http_user_agent,"request_id":$request_id}"#;
+const JSON: &str = r#"{"time":$time_iso8601,"remote_addr":$remote_addr,"remote_user":$remote_user,"site":$site,"scheme":$scheme,"host":$host,"method":$request_method,"uri":$request_uri,"protocol":$server_protocol,"status":$status,"body_bytes_sent":$body_bytes_sent,"bytes_handed_over":$bytes_handed_over,"bytes_copied":$bytes_copied,"request_time":$request_time,"queue_time":$queue_time,"worker":$worker,"upstream":$upstream,"referer":$http_referer,"user_agent":$http_user_agent,"request_id":$request_id,"trace_id":$trace_id}"#;
 
 impl LogFormat {
     /// The combined log format, as nginx and Apache write it.

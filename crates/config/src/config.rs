@@ -14,6 +14,7 @@ use crate::front::FrontConfig;
 use crate::pool::PoolConfig;
 use crate::site::{Address, Site};
 use crate::tls::TlsAlgorithms;
+use crate::traces::Traces;
 use crate::trusted_proxies::TrustedProxies;
 use crate::upstream::Upstream;
 
@@ -38,6 +39,8 @@ pub struct Config {
     pub acme: Option<Acme>,
     /// The algorithms of TLS.
     pub tls: TlsAlgorithms,
+    /// Traces of requests; `None`: requests are not traced.
+    pub traces: Option<Traces>,
     /// Time after the stop signal in which the server still answers, while its readiness check
     /// already fails.
     pub drain_delay: Duration,

@@ -35,6 +35,7 @@ mod route;
 mod sealed;
 mod site;
 mod tls;
+mod traces;
 mod trusted_proxies;
 pub mod units;
 mod upstream;
@@ -73,6 +74,7 @@ pub use site::{
 pub use tls::{
     Certificate, CipherSuite, ClientCertificates, KeyExchange, Tls, TlsAlgorithms, TlsVersion,
 };
+pub use traces::Traces;
 pub use trusted_proxies::{ProxyFields, TrustedProxies};
 pub use upstream::{
     Balance, GrpcCheck, HashedPart, HostCheck, HttpCheck, Probe, Sticky, Upstream, UpstreamAddress,

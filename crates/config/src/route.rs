@@ -54,6 +54,27 @@ pub struct Conditions {
     pub when: Vec<MapCondition>,
 }
 
+impl Conditions {
+    /// The condition on the path that holds for this path, or the first one, as a text for traces:
+    /// `/about`, `/api/*`, `*.jpg` or an expression. `None`: there is no condition on the path.
+    #[must_use]
+    pub fn path_text(&self, path: &[u8]) -> Option<String> {
+        let Self { paths, prefixes, extensions, expression, .. } = self;
+        let is_beneath = |folder: &&String| {
+            path.strip_prefix(folder.as_bytes()).is_some_and(|rest| matches!(rest, [] | [b'/', ..]))
+        };
+        if let Some(path) = paths.iter().find(|known| known.as_bytes() == path) {
+            return Some(path.clone());
+        }
+        let folder = prefixes.iter().filter(is_beneath).max_by_key(|folder| folder.len());
+        if let Some(folder) = folder.or(prefixes.first()) {
+            return Some(format!("{folder}/*"));
+        }
+        let first = paths.first().or(expression.as_ref()).cloned();
+        first.or_else(|| extensions.first().map(|ending| format!("*{ending}")))
+    }
+}
+
 /// A condition on a request field or on a parameter of the query string.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -38,6 +38,26 @@ fn config() -> Config {
             ciphers: vec![CipherSuite::Aes256],
             groups: vec![KeyExchange::X25519MlKem768],
         },
+        traces: Some(Traces {
+            collector: Proxy {
+                address: ProxyAddress::Tcp("otel.test:4318".to_owned()),
+                protocol: GatewayProtocol::Http {
+                    host: ProxyHost::Upstream,
+                    tls: None,
+                    upgrade: false,
+                    bare_line_feeds: false,
+                },
+                forwarded: ForwardedFields::Off,
+                proxy_protocol: false,
+                timeouts: ProxyTimeouts::default(),
+                urls: ProxyUrls::default(),
+            },
+            target: "/v1/traces".to_owned(),
+            headers: vec![("Authorization".to_owned(), "Bearer x".to_owned())],
+            per_million: 1000,
+            most_per_second: 10,
+            service_name: "shop".to_owned(),
+        }),
         drain_delay: Duration::from_secs(5),
         shutdown_timeout: Duration::from_secs(30),
         front: FrontConfig {

@@ -119,6 +119,7 @@ impl<S: Service> Drop for TunnelLine<S> {
             status: self.status.as_u16(),
             sent: self.sent,
             body: self.body,
+            is_whole: true,
             notes: &self.notes,
         });
     }

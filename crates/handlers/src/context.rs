@@ -5,6 +5,7 @@ use std::rc::Rc;
 use sendoff_application_request::ApplicationRequest;
 use sendoff_compress::Policy;
 use sendoff_message::request::Request;
+use sendoff_report::traces;
 use sendoff_site::Site;
 use sendoff_site::effects::Effects;
 use sendoff_upstream::hosts::Hosts;
@@ -57,7 +58,19 @@ impl<'a> Context<'a> {
         hosts: &Hosts<T>,
         make: impl FnOnce(&ApplicationRequest<'_>) -> M,
     ) -> M {
-        match hosts.own(self.request) {
+        let called = traces::for_call(self.request);
+        let own = hosts.own(called.as_ref().unwrap_or(self.request)).or(called);
+        self.make(own, make)
+    }
+
+    /// Makes a message of the request for a worker.
+    pub(crate) fn for_worker<M>(&self, make: impl FnOnce(&ApplicationRequest<'_>) -> M) -> M {
+        self.make(traces::for_call(self.request), make)
+    }
+
+    /// Makes a message of the request; `own`: in the form for one application.
+    fn make<M>(&self, own: Option<Request>, make: impl FnOnce(&ApplicationRequest<'_>) -> M) -> M {
+        match own {
             Some(own) => make(&ApplicationRequest { request: &own, ..self.for_application() }),
             None => make(&self.for_application()),
         }

@@ -40,6 +40,7 @@ impl Asks for Asker<'_> {
             if self.depth >= MAX_DEPTH {
                 return Err(format!("subrequests lie {MAX_DEPTH} deep in one another"));
             }
+            request.trace = None;
             let mut answer = ResponseBuffer::new(&request.method);
             let depth = self.depth + 1;
             let answered = self.services.answer_script(self.site, &mut request, depth, &mut answer);

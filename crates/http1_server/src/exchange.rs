@@ -339,6 +339,7 @@ impl<'c, T: Transport, S: Service> Exchange<'c, T, S> {
             status,
             sent,
             body: self.body,
+            is_whole: self.completed().is_some(),
             notes: &self.notes,
         });
     }

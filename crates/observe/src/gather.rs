@@ -8,6 +8,7 @@ use sendoff_delivery::Snapshots;
 use sendoff_report::access_log::LogSender;
 use sendoff_report::meters::{PoolMeter, SiteMeter};
 use sendoff_report::status::Status;
+use sendoff_traces::Spans;
 use tokio::sync::mpsc;
 use tokio::time::{sleep, timeout};
 
@@ -58,6 +59,8 @@ pub struct Gatherer {
     pub snapshots: Arc<Snapshots>,
     /// The access log's writer, which counts lost lines.
     pub log: LogSender,
+    /// Spans on their way to the collector.
+    pub spans: Arc<Spans>,
     /// When the front started.
     pub started: SystemTime,
 }

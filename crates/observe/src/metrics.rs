@@ -12,6 +12,7 @@ use sendoff_report::limits::Limit;
 use sendoff_report::meters::{BOUNDS, Histogram, OTHER_STATUS, SentResponses};
 use sendoff_report::mode::Mode;
 use sendoff_report::status::PoolStatus;
+use sendoff_traces::Counts;
 
 use crate::gather::{Figures, Gatherer};
 
@@ -26,6 +27,8 @@ pub struct Metrics {
     snapshot_recalls: u64,
     snapshot_bytes: u64,
     log_lines_dropped: u64,
+    /// Spans on their way to the collector; `None`: requests are not traced.
+    spans: Option<Counts>,
     /// Seconds since 1970.
     started: f64,
 }
@@ -34,6 +37,7 @@ impl Metrics {
     /// Reads the shared state of `gatherer`, from which `figures` come.
     pub fn new(figures: Figures, gatherer: &Gatherer) -> Self {
         let usage = gatherer.snapshots.usage();
+        let spans = figures.config.traces.is_some().then(|| gatherer.spans.counts());
         let started = gatherer.started.duration_since(UNIX_EPOCH);
         Self {
             figures,
@@ -41,6 +45,7 @@ impl Metrics {
             snapshot_recalls: usage.recalls,
             snapshot_bytes: usage.bytes,
             log_lines_dropped: gatherer.log.dropped(),
+            spans,
             started: started.map_or(0.0, |since| since.as_secs_f64()),
         }
     }
@@ -91,7 +96,12 @@ impl Metrics {
         let bytes = self.snapshot_bytes as f64;
         out.gauges("snapshot_copies_bytes", "Copies of files that are being sent", one(bytes))?;
         let help = "Lines of access logs that were lost: the disk is full or too slow";
-        out.counters("access_log_dropped_lines", help, alone(self.log_lines_dropped))
+        out.counters("access_log_dropped_lines", help, alone(self.log_lines_dropped))?;
+        let spans = self.spans.iter().flat_map(|Counts { sent, dropped, rejected }| {
+            [("sent", *sent), ("dropped", *dropped), ("rejected", *rejected)]
+                .map(|(outcome, count)| (vec![("outcome", outcome)], count))
+        });
+        out.counters("trace_spans", "Spans of traced requests, by what became of them", spans)
     }
 
     fn sites(&self, out: &mut Out<'_, '_>) -> fmt::Result {

@@ -382,6 +382,7 @@ mod tests {
             status: 200,
             sent: 123,
             body: BodyBytes::default(),
+            is_whole: true,
             notes: &Notes::default(),
         };
         let time = SystemTime::UNIX_EPOCH + Duration::from_secs(1_795_236_780);
@@ -414,6 +415,7 @@ mod tests {
             status: 200,
             sent: 0,
             body: BodyBytes::default(),
+            is_whole: true,
             notes: &Notes::default(),
         };
         let time = Shown::new(SystemTime::now());

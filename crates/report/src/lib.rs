@@ -15,6 +15,7 @@ pub mod pool_page;
 pub mod repeated;
 pub mod seldom;
 pub mod status;
+pub mod traces;
 mod warming;
 pub mod workers;
 

@@ -51,11 +51,13 @@ pub enum Limit {
     Encoders,
     /// A message of a script was not logged because there were too many.
     ScriptLog,
+    /// The spans of a request were not recorded because there were too many.
+    Traces,
 }
 
 impl Limit {
     /// Every limit, with its label.
-    pub const ALL: [(Self, &'static str); 19] = [
+    pub const ALL: [(Self, &'static str); 20] = [
         (Self::Connections, "connections"),
         (Self::ConnectionsPerClient, "connections_per_client"),
         (Self::IdleConnections, "idle_connections"),
@@ -75,6 +77,7 @@ impl Limit {
         (Self::Http3Abuse, "http3_abuse"),
         (Self::Encoders, "encoders"),
         (Self::ScriptLog, "script_log"),
+        (Self::Traces, "traces"),
     ];
 
     /// Counts that the limit was met.

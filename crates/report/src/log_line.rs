@@ -30,6 +30,8 @@ pub struct LogLine<'a> {
     pub sent: u64,
     /// Bytes of the body by the way in which they came.
     pub body: BodyBytes,
+    /// The response was sent completely, as far as the protocol knows.
+    pub is_whole: bool,
     /// Notes of the handlers.
     pub notes: &'a Notes,
 }
@@ -58,6 +60,8 @@ impl BodyBytes {
 pub struct Notes {
     /// The number of its site.
     pub site: Option<usize>,
+    /// The number of the last route of the site that concerns the path.
+    pub route: Option<usize>,
     /// True if a route turns logging off for the request.
     pub is_unlogged: bool,
     /// Names and values of the maps that the format of the log names.
@@ -83,13 +87,44 @@ pub struct Notes {
     pub mode: Mode,
     /// Bytes of the body that an application has generated; bytes of files are not counted.
     pub generated: u64,
+    /// The times of the call to the application that answers, if the request is traced.
+    pub call: Option<Box<CallTimes>>,
+}
+
+/// The times of a call to a worker or an application, with all its attempts.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct CallTimes {
+    /// The request begins to wait.
+    pub waits: Option<Instant>,
+    /// The application, or its first host, gets the request. Workers: [`Notes::given`].
+    pub begins: Option<Instant>,
+    /// The head of the response has come.
+    pub answered: Option<Instant>,
+    /// There is no response: the time, and the status for the client.
+    pub failed: Option<(Instant, u16)>,
 }
 
 impl Notes {
     /// Notes the progress of the request.
-    pub fn note_phase(&self, phase: Phase) {
+    pub fn note_phase(&mut self, phase: Phase) {
         if let Some(task) = &self.task {
             task.note_phase(phase);
+        }
+        if let Some(call) = &mut self.call {
+            let now = Instant::now();
+            match phase {
+                Phase::Waiting => _ = call.waits.get_or_insert(now),
+                Phase::Running => _ = call.begins.get_or_insert(now),
+                Phase::Sending => call.answered = Some(now),
+                Phase::ReadingBody | Phase::AfterResponse => {}
+            }
+        }
+    }
+
+    /// Notes that the application has given no response, so that the client gets this status.
+    pub fn note_failure(&mut self, status: u16) {
+        if let Some(call) = &mut self.call {
+            call.failed = Some((Instant::now(), status));
         }
     }
 
@@ -143,6 +178,7 @@ impl FieldWriter<'_> {
     ) {
         let LogLine { request, notes, .. } = *line;
         let tls = request.and_then(|request| request.tls.as_deref());
+        let trace = request.and_then(|request| request.trace.as_deref());
         match variable {
             Variable::RemoteAddr => match line.client {
                 Endpoint::Ip(address) => self.clean(|out| push_ip(out, address.ip())),
@@ -187,6 +223,8 @@ impl FieldWriter<'_> {
             Variable::RequestId => {
                 self.bytes(request.and_then(|request| request.id.as_deref()).map(str::as_bytes));
             }
+            Variable::TraceId => self.id(trace.map(|trace| &trace.trace as &dyn fmt::Display)),
+            Variable::SpanId => self.id(trace.map(|trace| &trace.span as &dyn fmt::Display)),
         }
     }
 
@@ -229,6 +267,14 @@ impl FieldWriter<'_> {
                 written
             }
         };
+    }
+
+    /// An id without special characters.
+    fn id(&mut self, value: Option<&dyn fmt::Display>) {
+        match value {
+            Some(id) => self.shown(id),
+            None => self.bytes(None),
+        }
     }
 
     fn number(&mut self, value: Option<u64>) {
@@ -328,6 +374,7 @@ mod tests {
 
     use super::*;
     use sendoff_message::request::sample::request;
+    use sendoff_traces::RequestTrace;
 
     /// Sat, 21 Nov 2026 04:53:00 GMT.
     fn time() -> Shown {
@@ -344,6 +391,7 @@ mod tests {
             status: 200,
             sent: 123,
             body: BodyBytes { handed_over: 100, copied: 23 },
+            is_whole: true,
             notes,
         };
         let mut out = String::new();
@@ -377,6 +425,8 @@ mod tests {
         let mut asked = request(Some("Shop.example:8080"));
         (asked.query, asked.id) = (Some("a=b".into()), Some("id-1".into()));
         asked.uri = "/%61?a=b".into();
+        let trace = Rc::new(RequestTrace::new(None, None, true));
+        asked.trace = Some(Rc::clone(&trace));
         asked.path = b"/a".to_vec();
         let notes = Notes {
             is_unlogged: false,
@@ -395,10 +445,12 @@ mod tests {
             HTTP/1.1 http shop.example 80 shop 100 23 1.012 \
             4711 unix:/a id-1 - a\\x22\\x0A\\xFF -\n";
         assert_eq!(line(format, Some(&asked), "", &notes), expected);
+        let ids = line("$trace_id $span_id", Some(&asked), "", &notes);
+        assert_eq!(ids, format!("{} {}\n", trace.trace, trace.span));
         let time = line("$request_time", None, "", &notes);
         assert!(time.starts_with("0.0") && time.len() == 6, "{time}");
         let nothing =
-            line("$worker $queue_time $request_id $uri $host", None, "", &Notes::default());
+            line("$worker $queue_time $request_id $trace_id $uri", None, "", &Notes::default());
         assert_eq!(nothing, "- - - - -\n");
     }
 
@@ -444,6 +496,7 @@ mod tests {
                     status: 200,
                     sent: 123,
                     body: BodyBytes::default(),
+                    is_whole: true,
                     notes: &notes,
                 };
                 out.clear();

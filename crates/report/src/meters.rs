@@ -281,6 +281,7 @@ mod tests {
                 status: 200,
                 sent: 5,
                 body: BodyBytes { handed_over: 0, copied: 5 },
+                is_whole: true,
                 notes: &notes,
             });
         }

@@ -26,6 +26,7 @@ mod sitemap;
 mod target;
 mod text;
 mod tls;
+mod traces;
 mod upstream;
 mod value;
 
@@ -59,5 +60,6 @@ pub use text::{
     Ending, Expression, FileName, FrontController, Matching, Method, Php, Prefix, Template, UrlPath,
 };
 pub use tls::{AcmeDirectory, CertificateFrom, Email, Hsts};
+pub use traces::{CollectorUrl, Share};
 pub use upstream::{Backend, Balance, CookieName};
 pub use value::{List, Map, Number, Value, Word, Yes};

@@ -2,7 +2,9 @@
 
 use std::fmt::Write;
 
-use crate::keys::{Auth, Authorize, Pool, Proxy, RequestMap, Route, Site, Tls, Top, Upstream};
+use crate::keys::{
+    Auth, Authorize, Pool, Proxy, RequestMap, Route, Site, Tls, Top, Traces, Upstream,
+};
 use crate::print::inline;
 use crate::section::{Default, Key, Section, sentence};
 
@@ -23,6 +25,7 @@ pub fn docs() -> String {
     section::<Tls>(&mut text);
     section::<Pool>(&mut text);
     section::<Upstream>(&mut text);
+    section::<Traces>(&mut text);
     text
 }
 

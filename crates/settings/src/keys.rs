@@ -6,14 +6,14 @@ use std::time::Duration;
 use sendoff_config::{CipherSuite, KeyExchange, PoolConfig, TUNNEL_TIMEOUT};
 use sendoff_setting_values::{
     AcmeDirectory, App, AppAddress, AuthorityUrl, Backend, Balance, Caching, Candidate,
-    CertificateFrom, Charset, Client, ClientCertificates, Coding, Command, Compress, CookieDomain,
-    CookieName, CookiePath, Count, Delivery, Destination, Email, Ending, Expression, FieldName,
-    FieldTest, FileName, FilePath, ForwardedFields, Free, Frequency, FrontController, HeaderOp,
-    HeaderText, HostName, HostText, Hsts, Htaccess, IniSettings, Keep, LineFormat, List, Listen,
-    LogPath, Map, MapName, MapPattern, MapSource, MapTest, MapValue, Matching, Method, MimeType,
-    Number, ParamName, Php, PhpProgram, PositiveTime, Prefix, Processors, ProxyField, ProxyHost,
-    ProxyUrl, QueryName, Raw, Replacement, SitemapAddress, Size, Snapshot, Status, Symlinks,
-    Template, Time, TlsVersion, Umask, UrlPath, UrlStart, Yes,
+    CertificateFrom, Charset, Client, ClientCertificates, Coding, CollectorUrl, Command, Compress,
+    CookieDomain, CookieName, CookiePath, Count, Delivery, Destination, Email, Ending, Expression,
+    FieldName, FieldTest, FileName, FilePath, ForwardedFields, Free, Frequency, FrontController,
+    HeaderOp, HeaderText, HostName, HostText, Hsts, Htaccess, IniSettings, Keep, LineFormat, List,
+    Listen, LogPath, Map, MapName, MapPattern, MapSource, MapTest, MapValue, Matching, Method,
+    MimeType, Number, ParamName, Php, PhpProgram, PositiveTime, Prefix, Processors, ProxyField,
+    ProxyHost, ProxyUrl, QueryName, Raw, Replacement, Share, SitemapAddress, Size, Snapshot,
+    Status, Symlinks, Template, Time, TlsVersion, Umask, UrlPath, UrlStart, Yes,
 };
 
 use crate::nested::{Inline, Named, Sections, Short};
@@ -37,6 +37,7 @@ const SECTIONS: &[(&str, &[Key])] = &[
     (Authorize::TITLE, Authorize::KEYS),
     (Proxy::TITLE, Proxy::KEYS),
     (Tls::TITLE, Tls::KEYS),
+    (Traces::TITLE, Traces::KEYS),
 ];
 
 section! {
@@ -171,6 +172,9 @@ section! {
     /// client has sent is preferred to the others.
     tls_groups: List<KeyExchange>, unless "all",
         example "[\"X25519MLKEM768\", \"X25519\"]", also "ssl_ecdh_curve" "SSLOpenSSLConfCmd" "curves";
+    /// Traces of requests for OpenTelemetry (traces.md).
+    traces: Inline<Traces>, unless "requests are not traced",
+        example "{ endpoint = \"http://127.0.0.1:4318/v1/traces\" }", also "otel_exporter" "tracing" "opentelemetry";
     /// The sites.
     site: Sections<Site> = Sections(Vec::new()),
         example "see below", also "server" "sites" "VirtualHost" "vhost";
@@ -181,6 +185,32 @@ section! {
     /// Applications that run on several hosts.
     upstream: Sections<Upstream> = Sections(Vec::new()),
         example "see below", also "upstreams" "balancer" "backend";
+}
+
+section! {
+    /// Traces of requests, which a collector gets by OTLP over HTTP (traces.md).
+    Traces "[traces]"
+
+    /// The URL of the collector: `http://` or `https://`, a host and a port, and a path; without a
+    /// path it is `/v1/traces`. In place of a host and a port, `unix:` and the path of a socket.
+    endpoint: CollectorUrl,
+        example "\"http://127.0.0.1:4318/v1/traces\"", also "url" "exporter" "address" "collector";
+    /// The share of requests that are recorded, from 0 to 1 or in percent. If a trusted proxy sends
+    /// `traceparent`, its flag decides instead.
+    sample: Share = Share::ALL,
+        example "0.1", also "sampler" "sampling" "ratio" "sampleRate" "otel_trace";
+    /// The most requests that are recorded per second.
+    limit: Number<1, 1_000_000> = Number(100),
+        example "20", also "rate" "most";
+    /// The name of the server in traces, `service.name`.
+    service_name: Free = Free("sendoff".to_owned()),
+        example "\"shop\"", also "otel_service_name" "serviceName" "name" "service";
+    /// Further fields of requests to the collector.
+    headers: Map<FieldName, Free>, unless "none",
+        example "{ Authorization = \"Bearer 8f2a\" }", also "header" "http_headers";
+    /// With `https://`, a file with the root certificates, in PEM, for the collector's certificate.
+    roots: FilePath, unless "the system's",
+        example "\"/etc/sendoff/internal-ca.pem\"", also "trusted_certificate" "ca";
 }
 
 section! {

@@ -3,7 +3,9 @@
 use roff::{Inline, Roff, bold, italic, roman};
 
 use crate::docs::{default, titled};
-use crate::keys::{Auth, Authorize, Pool, Proxy, RequestMap, Route, Site, Tls, Top, Upstream};
+use crate::keys::{
+    Auth, Authorize, Pool, Proxy, RequestMap, Route, Site, Tls, Top, Traces, Upstream,
+};
 use crate::section::{Section, sentence};
 
 /// The description of the file, above the lists of its keys.
@@ -35,6 +37,7 @@ pub fn manual() -> String {
     section::<Tls>(&mut page);
     section::<Pool>(&mut page);
     section::<Upstream>(&mut page);
+    section::<Traces>(&mut page);
     page.control("SH", ["FILES"]).control("TP", []);
     page.text([bold("/etc/sendoff/sendoff.toml")]);
     page.text([roman("the file that is read if the command line names none")]);

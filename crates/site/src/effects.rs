@@ -24,6 +24,8 @@ use super::pool_page::PoolPage;
 pub struct Effects {
     /// A route has changed the path, so the routes before it have not seen the final path.
     pub(super) is_rewritten: bool,
+    /// The number of the last matching route with a condition on the path.
+    pub route: Option<usize>,
     /// Settings of the matching routes.
     pub settings: RouteSettings,
     /// Changes of the response's fields, in order.

@@ -293,6 +293,7 @@ impl<S: Service, R: ResponseSender> Drop for Exchange<'_, S, R> {
             status: self.stream.status().map_or(CLIENT_LEFT, |status| status.as_u16()),
             sent: self.sent,
             body: self.body,
+            is_whole: self.stream.has_ended() && self.queue.is_empty(),
             notes: &self.notes,
         });
     }

@@ -58,6 +58,11 @@ impl<R: ResponseSender> ResponseStream<R> {
         }
     }
 
+    /// True if the protocol has all bytes of the response.
+    pub(crate) fn has_ended(&self) -> bool {
+        matches!(self.state, StreamState::Ended(_))
+    }
+
     /// Sends the head of an interim response, unless the response has begun.
     pub(crate) fn interim(&mut self, head: R::Head) -> Result<(), Cut> {
         let StreamState::Waiting = self.state else { return Ok(()) };
@@ -166,7 +171,7 @@ impl<R: ResponseSender> ResponseStream<R> {
 
 impl<R: ResponseSender> Drop for ResponseStream<R> {
     fn drop(&mut self) {
-        if !matches!(self.state, StreamState::Ended(_)) {
+        if !self.has_ended() {
             self.sender.reset();
         }
     }

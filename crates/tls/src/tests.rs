@@ -308,6 +308,7 @@ fn config_of(site: Site, state: &std::path::Path) -> Config {
         state: state.to_owned(),
         acme: None,
         tls: TlsAlgorithms::default(),
+        traces: None,
         drain_delay: second,
         shutdown_timeout: second,
         front: FrontConfig {

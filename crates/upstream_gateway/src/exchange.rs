@@ -93,8 +93,9 @@ enum Driver {
 }
 
 impl GatewayExchange {
-    /// Gives a request of `client` to a host of an application. The exchange is on the heap,
-    /// because it is moved through several futures.
+    /// Gives a request to a host of an application. `client`: the request of the client; `None`: the
+    /// request is the server's own. The exchange is on the heap, because it is moved through several
+    /// futures.
     ///
     /// # Errors
     /// The host cannot be reached, or it has as many requests as its limit allows, and the wait was
@@ -103,7 +104,7 @@ impl GatewayExchange {
         gateway: &Arc<Gateway>,
         host: &Arc<Host>,
         message: &GatewayMessage,
-        client: &Request,
+        client: Option<&Request>,
         reuse: Reuse,
         patience: GatewayTimeLimits,
     ) -> Result<Box<Self>, UpstreamError> {

@@ -150,7 +150,7 @@ impl Host {
     pub(super) async fn begin_http2(
         &self,
         request: &Rc<Http2Request>,
-        client: &Request,
+        client: Option<&Request>,
     ) -> Result<Http2Stream, UpstreamError> {
         self.http2.begin(request, async || self.connect(client).await).await
     }
@@ -240,14 +240,9 @@ impl Host {
         }
     }
 
-    /// Makes a connection for a request of this client.
-    pub(super) async fn connect(&self, client: &Request) -> Result<Stream, UpstreamError> {
-        self.within_limit(self.try_connect(Some(client))).await
-    }
-
-    /// Makes a connection for a request of this server.
-    pub(super) async fn connect_for_check(&self) -> Result<Stream, UpstreamError> {
-        self.within_limit(self.try_connect(None)).await
+    /// Makes a connection for a request of this client; `None`: for a request of this server.
+    pub(super) async fn connect(&self, client: Option<&Request>) -> Result<Stream, UpstreamError> {
+        self.within_limit(self.try_connect(client)).await
     }
 
     /// The result of `connecting`, or an error after the connect timeout.

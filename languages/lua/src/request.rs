@@ -93,6 +93,7 @@ pub(crate) fn read<'p>(
         is_internal_redirect: false,
         has_body: headers.contains_key(CONTENT_LENGTH),
         id: None,
+        trace: None,
         listener: 0,
         peer: end("REMOTE_ADDR", "REMOTE_PORT"),
         via: None,

@@ -104,6 +104,7 @@ fn config_of(pool: PoolConfig, links: u8) -> Config {
         state: "/".into(),
         acme: None,
         tls: TlsAlgorithms::default(),
+        traces: None,
         drain_delay: Duration::ZERO,
         shutdown_timeout: Duration::from_secs(30),
         front: FrontConfig {

@@ -23,5 +23,6 @@ mod reload;
 mod signals;
 mod storms;
 mod systemd;
+mod traces;
 mod upgrade;
 mod workers;

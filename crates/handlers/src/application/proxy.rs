@@ -157,7 +157,7 @@ async fn ask_host(
     let mut reuse = if is_repeatable { GatewayReuse::Kept } else { GatewayReuse::Fresh };
     let patience = patience(context, gateway);
     loop {
-        let client = context.request;
+        let client = Some(context.request);
         let begun = GatewayExchange::begin(gateway, host, message, client, reuse, patience);
         let exchange = match unless_gone(sink, begun).await? {
             Ok(exchange) => exchange,

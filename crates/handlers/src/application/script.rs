@@ -77,7 +77,7 @@ pub(crate) async fn respond(
         Upstream::Workers(number) => {
             sink.client().notes().pool = Some(number);
             let pool = &services.pools[number];
-            let parameters = parameters(&context.for_application(), script);
+            let parameters = context.for_worker(|asked| parameters(asked, script));
             call.send_to_worker(script, pool, parameters, sink).await
         }
         Upstream::Application(number) => {
@@ -175,6 +175,7 @@ impl Call<'_> {
         }
         failure.log(self.log_name(), "");
         let status = failure.status;
+        sink.client().notes().note_failure(status.as_u16());
         // A process that is late but alive still has the client's socket.
         if was_lent && status == StatusCode::GATEWAY_TIMEOUT {
             sink.client().close_after();

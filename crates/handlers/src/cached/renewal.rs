@@ -60,9 +60,10 @@ impl CacheLookup<'_> {
 
     /// Renews a page after the client has got the stale one.
     async fn renew(&self, old: &Arc<Page>, begun: PurgeCount, permit: MakePermit) {
-        if self.context.request.method == Method::HEAD {
-            // A response to HEAD has no body that could be kept.
-            let request = Request { method: Method::GET, ..self.context.request.clone() };
+        let request = self.context.request;
+        if request.method == Method::HEAD || request.trace.is_some() {
+            // A response to HEAD has no body that could be kept, and the client does not wait.
+            let request = Request { method: Method::GET, trace: None, ..request.clone() };
             let context = Context { request: &request, ..self.context };
             let (key, lscache) = (self.key.clone(), self.lscache.clone());
             let get = CacheLookup { key, lscache, context, ..*self };

@@ -13,6 +13,7 @@ use sendoff_message::request::Request;
 use sendoff_message::response::{Framing, ResponseHead};
 use sendoff_report::explain::{FIELD, FileWay, Remark, Report};
 use sendoff_report::log_line::Notes;
+use sendoff_report::traces;
 use sendoff_site::effects::Answer;
 use sendoff_site_files::router::PathTarget;
 
@@ -117,6 +118,9 @@ pub(super) async fn answer(
     let (mut report, head) = table.into_report();
     context.effects.map_notes.iter().for_each(|note| report.note(note.clone()));
     context.effects.authorized.notes.iter().for_each(|note| report.note(note.clone()));
+    if let Some(trace) = &request.trace {
+        report.note(traces::explanation(trace));
+    }
     if context.effects.filtered.is_some() {
         report.note("the file passes through a filter".to_owned());
     }

@@ -33,6 +33,7 @@ use sendoff_message::request::{Request, RouteId};
 use sendoff_report::at_work::Phase;
 use sendoff_report::limits::Limit;
 use sendoff_report::log_line::{LogLine, Notes};
+use sendoff_report::traces;
 use sendoff_site::Site;
 use sendoff_site::effects::Answer;
 use sendoff_site_files::router::PathTarget;
@@ -102,6 +103,9 @@ impl Service for Services {
     }
 
     async fn plan(&self, request: &mut Request) -> Plan {
+        if let Some(rules) = &self.config.traces {
+            traces::begin(rules, &self.gatherer.spans.sampler, request);
+        }
         self.plan_request(request).await
     }
 
@@ -112,6 +116,9 @@ impl Service for Services {
         sink: &mut dyn Sink,
     ) -> Result<Answered, Cut> {
         let Plan { who, explained, listed, .. } = plan;
+        if request.trace.as_ref().is_some_and(|trace| trace.is_sampled) {
+            sink.client().notes().call = Some(Box::default());
+        }
         if let Some(listed) = &listed {
             listed.task().note_phase(Phase::Waiting);
             sink.client().notes().task = Some(Rc::clone(listed.task()));
@@ -152,6 +159,9 @@ impl Service for Services {
     fn log(&self, line: &LogLine<'_>) {
         let number = line.notes.site;
         self.meters.note(line);
+        if let Some(spans) = traces::spans(&self.config, line) {
+            self.gatherer.spans.push(spans);
+        }
         if !line.notes.is_unlogged
             && let Some((log, format)) = self.logs.of(&self.config, number)
         {
@@ -264,6 +274,7 @@ impl Services {
             Context { services: self, site, request, effects, compression, user, nesting };
         let notes = sink.client().notes();
         notes.site = Some(site.number);
+        notes.route = effects.route;
         notes.maps = site.logged_maps(request);
         notes.is_unlogged = effects.settings.access_log == Some(false);
         let named = if user.is_empty() { &effects.authorized.user } else { user };

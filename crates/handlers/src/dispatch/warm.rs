@@ -110,6 +110,7 @@ impl Services {
             ruled: Vec::new(),
             is_internal_redirect: false,
             id: None,
+            trace: None,
             listener,
             peer: Endpoint::Ip(SocketAddr::new(CLIENT.into(), 0)),
             via: None,

@@ -50,7 +50,7 @@ pub(super) static LEFT_OUT: [HeaderName; 12] = {
 /// # Errors
 /// The address is no path.
 pub(super) fn request_for(page: &Request, uri: &str) -> Result<Request, String> {
-    let mut request = Request { method: Method::GET, ..page.without_body() };
+    let mut request = Request { method: Method::GET, trace: None, ..page.without_body() };
     LEFT_OUT.iter().for_each(|name| drop(request.headers.remove(name)));
     // The fragment's own route offers assembly, or does not.
     request.headers.remove(surrogate::CAPABILITY);

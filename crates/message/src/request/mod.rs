@@ -15,6 +15,7 @@ mod stream;
 pub mod variables;
 mod who;
 
+use std::borrow::Cow;
 use std::fmt;
 use std::rc::Rc;
 
@@ -24,6 +25,7 @@ use http::{HeaderMap, HeaderValue, Method, Version};
 
 use sendoff_http1::Trailers;
 use sendoff_http1::client::claim;
+use sendoff_traces::RequestTrace;
 
 pub use body::{Body, BodyStore, NOT_STORED, not_stored};
 pub use cookies::{is_only_cookie, may_be_read_in_part, sent_cookie, sent_cookies};
@@ -102,6 +104,8 @@ pub struct Request {
     pub is_internal_redirect: bool,
     /// Its id, if ids are on: printable ASCII.
     pub id: Option<Rc<str>>,
+    /// Its place in its trace; `None`: requests are not traced, or it is a part of another request.
+    pub trace: Option<Rc<RequestTrace>>,
     /// The number of the listener that accepted the connection, in `Config::listen`.
     pub listener: usize,
     /// The client's end of its connection, even if the client is connected to a trusted proxy.
@@ -154,6 +158,16 @@ impl Request {
     #[must_use]
     pub fn without_body(&self) -> Self {
         Self { body: Body::default(), has_body: false, trailers: None, ..self.clone() }
+    }
+
+    /// The request as a part of itself, such as a question to an authorizer: callees have its span
+    /// as their parent, and the call has none.
+    #[must_use]
+    pub fn as_part(&self) -> Cow<'_, Self> {
+        match self.trace {
+            Some(_) => Cow::Owned(Self { trace: None, ..self.clone() }),
+            None => Cow::Borrowed(self),
+        }
     }
 
     /// The request for the access log: without its body, with the fields that `is_logged` names, and

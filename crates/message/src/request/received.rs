@@ -43,6 +43,7 @@ pub fn request(
         ruled: Vec::new(),
         is_internal_redirect: false,
         id: None,
+        trace: None,
         listener: origin.listener,
         peer: origin.peer.clone(),
         via: proxies.map(|_| origin.peer.clone()),

@@ -26,6 +26,7 @@ pub fn request(host: Option<&str>) -> Request {
         ruled: Vec::new(),
         is_internal_redirect: false,
         id: None,
+        trace: None,
         listener: 0,
         peer: Endpoint::Ip("127.0.0.1:5".parse().expect("an address")),
         via: None,

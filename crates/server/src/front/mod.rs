@@ -4,7 +4,9 @@
 mod accept;
 mod announce;
 mod budget;
+mod collector;
 mod event_loop;
+mod exporter;
 mod generation;
 mod listener;
 mod orders;
@@ -14,6 +16,7 @@ mod running;
 mod running_loop;
 mod warming;
 
+use std::cell::Cell;
 use std::collections::HashMap;
 use std::fs::File;
 use std::future::pending;
@@ -22,7 +25,7 @@ use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::time::SystemTime;
+use std::time::{Duration, Instant, SystemTime};
 
 use rustix::process::{Resource, getrlimit};
 use sendoff_compress::Compressor;
@@ -38,6 +41,7 @@ use sendoff_report::access_log::LogFile;
 use sendoff_report::explain::Secret;
 use sendoff_sys::process::keep_freed_memory;
 use sendoff_tls::{Tickets, Vault};
+use sendoff_traces::Spans;
 use sendoff_transport::descriptors;
 use sendoff_upstream_fastcgi::channel::Channel;
 use sendoff_upstream_worker::master::Master;
@@ -46,6 +50,7 @@ use tokio::sync::{mpsc, watch};
 use announce::Announce;
 use budget::DescriptorBudget;
 use event_loop::{EventLoop, KEPT_MEMORY};
+use exporter::Exporter;
 use generation::{Generation, NewPool, PoolUse, attached_of, gateways, tls_of_sites};
 use running::{LoopHandle, Means, RunningFront, ShutdownMode};
 use running_loop::SharedByLoops;
@@ -53,6 +58,10 @@ use running_loop::SharedByLoops;
 pub use orders::{FrontOrder, ListenerSource, LogSource, Orders, PoolSource, Reload};
 pub use sendoff_page_cache::Purge;
 pub use sendoff_transport::kernel_has_tls;
+
+/// The most and the least time in which the collector gets the last spans when the front ends.
+const MOST_FOR_SPANS: Duration = Duration::from_secs(5);
+const LEAST_FOR_SPANS: Duration = Duration::from_millis(250);
 
 /// Parts that a front is started with.
 #[derive(Debug)]
@@ -126,10 +135,14 @@ impl Front {
         let log = access_log::LogWriter::start()?;
         let (askers, asked): (Vec<_>, Vec<_>) =
             (0..count).map(|_| mpsc::unbounded_channel()).unzip();
+        let spans = Arc::<Spans>::default();
+        let exporter = Rc::new(Exporter::new(Arc::clone(&spans)));
+        exporter.serve(generation.config.traces.as_ref());
         let gatherer = Gatherer {
             loops: askers.into(),
             snapshots: Arc::clone(&snapshots),
             log: log.sender(),
+            spans: Arc::clone(&spans),
             started: SystemTime::now(),
         };
         let places = (budget.connections * count) as u64;
@@ -189,6 +202,7 @@ impl Front {
             .collect::<io::Result<_>>()?;
         let log = Rc::new(log);
         let writer = Rc::clone(&log);
+        let (exports, end_by) = (Rc::clone(&exporter), Cell::new(None::<Instant>));
         let result = first.run(async {
             let mut orders = orders()?;
             if let Some((channel, registrations)) = channel.zip(registrations) {
@@ -198,7 +212,8 @@ impl Front {
             let (lost, mut first_lost) = mpsc::unbounded_channel();
             let pools = users.into_iter().zip(pool_sockets).zip(pools);
             let pools = pools.map(|((users, socket), pool)| (users, socket, pool)).collect();
-            let means = Means { tickets, log: writer, page_cache, lost, is_leaving };
+            let means =
+                Means { tickets, log: writer, exporter: exports, page_cache, lost, is_leaving };
             let running = RunningFront::new(handles, generation, pools, means);
             let mut is_over = false;
             tokio::select! {
@@ -210,8 +225,10 @@ impl Front {
             }
             drain(&stopper);
             if !is_over {
+                let drain_timeout = running.config().drain_timeout();
+                end_by.set(Some(Instant::now() + drain_timeout));
                 tokio::select! {
-                    () = tokio::time::sleep(running.config().drain_timeout()) => {}
+                    () = tokio::time::sleep(drain_timeout) => {}
                     () = running.told_to_cut(&mut orders) => {}
                 }
             }
@@ -221,6 +238,9 @@ impl Front {
         for thread in threads {
             thread.join().map_err(|_| io::Error::other("an event loop panicked"))??;
         }
+        // Beyond that time, the reserve before the supervisor kills the front is left.
+        let left = end_by.get().map(|end| end.saturating_duration_since(Instant::now()));
+        exporter.finish(left.unwrap_or_default().clamp(LEAST_FOR_SPANS, MOST_FOR_SPANS));
         if let Some(log) = Rc::into_inner(log) {
             log.finish();
         }

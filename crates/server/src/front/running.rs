@@ -24,6 +24,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::{JoinHandle, spawn_blocking, spawn_local};
 use tokio::time::{Instant, sleep};
 
+use super::exporter::Exporter;
 use super::generation::{
     Generation, NewPool, NewProgram, PoolUse, Tasks, gateways, tls_of_sites, tls_replaced,
 };
@@ -74,6 +75,8 @@ pub(super) struct Means {
     pub(super) tickets: Tickets,
     /// The front waits for the end of the log before it ends itself.
     pub(super) log: Rc<access_log::LogWriter>,
+    /// Sends spans to the collector.
+    pub(super) exporter: Rc<Exporter>,
     pub(super) page_cache: Arc<PageCache>,
     /// Receives the result when the pool socket of a pool in use is closed.
     pub(super) lost: mpsc::UnboundedSender<io::Result<()>>,
@@ -354,6 +357,7 @@ impl RunningFront {
         }
         drop(done);
         let None::<Infallible> = followed.recv().await;
+        self.means.exporter.serve(generation.config.traces.as_ref());
         self.listeners.replace(listener_places);
         arriving.into_iter().for_each(Arriving::stay);
         pools.iter().for_each(|pool| pool.phase.set(Phase::Serving));

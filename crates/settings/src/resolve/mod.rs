@@ -16,6 +16,7 @@ mod redirects;
 mod route;
 mod site;
 mod tls;
+mod traces;
 mod upstream;
 
 use std::cell::OnceCell;
@@ -156,6 +157,7 @@ impl Context<'_> {
             },
             acme: self.acme(top, &sites),
             tls: tls::algorithms(top),
+            traces: self.traces(top),
             drain_delay: top.drain_delay.value.0,
             shutdown_timeout: top.shutdown_timeout.value.0,
             front: FrontConfig {

@@ -50,7 +50,7 @@ impl Host {
 
     async fn begin_check(&self, check: &HostCheck) -> Result<CheckExchange, UpstreamError> {
         let GatewayProtocol::Http2 { tls, .. } = &self.proxy().protocol else {
-            let stream = self.connect_for_check().await?;
+            let stream = self.connect(None).await?;
             let line_ends = line_ends(self.proxy());
             let request = Rc::new(http1_request(check, self.address(), line_ends));
             let parser = GatewayResponseParser::new(&request);
@@ -61,7 +61,7 @@ impl Host {
         let scheme = if tls.is_some() { Scheme::HTTPS } else { Scheme::HTTP };
         let request = Rc::new(http2_request(check, self.address(), scheme));
         let own = Connections::default();
-        let stream = own.begin(&request, async || self.connect_for_check().await).await?;
+        let stream = own.begin(&request, async || self.connect(None).await).await?;
         Ok(CheckExchange::Http2(Box::new(stream)))
     }
 }

@@ -3,7 +3,7 @@
 use std::fs;
 use std::os::unix::fs::symlink;
 
-use sendoff_tests::{Client, LIMIT, Request, wait};
+use sendoff_tests::{Answers, Client, Collector, LIMIT, Request, wait};
 
 use super::Shown;
 use super::machine::Machine;
@@ -14,6 +14,7 @@ pub(super) const TASKS: &[Shown] = &[
     ("Write the access log as JSON", json),
     ("Answer health checks of a load balancer", health),
     ("Give metrics to Prometheus", metrics),
+    ("Send traces to OpenTelemetry", traces),
     ("Show a maintenance page", maintenance),
     ("Let only the office in during maintenance", office_alone),
     ("Deploy by a symbolic link", deploy),
@@ -76,6 +77,19 @@ fn metrics(machine: Machine) {
     let text = run.text("http://example.org/metrics");
     assert!(text.contains("\nsendoff_connections{state=\"busy\"} 1.0\n"), "{text}");
     assert_eq!(run.get_from_the_office("/metrics").status(), 403);
+}
+
+fn traces(machine: Machine) {
+    let collector = Collector::start(Answers::Ok);
+    let machine = machine
+        .with_value("http://127.0.0.1:4318/v1/traces", collector.url())
+        .with_value("sample = 0.1", "sample = 1.0");
+    let run = machine.with("a.txt", "text").start();
+    let trace = "4bf92f3577b34da6a3ce929d0e0e4736";
+    let parent = format!("00-{trace}-00f067aa0ba902b7-01");
+    run.ask("http://example.org/a.txt", |request| request.header("traceparent", &parent));
+    let span = collector.await_trace(trace, 1).remove(0);
+    assert_eq!((&*span.name, &*span.service), ("GET", "shop"));
 }
 
 fn maintenance(machine: Machine) {

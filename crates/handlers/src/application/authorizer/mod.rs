@@ -98,6 +98,8 @@ impl Begun {
 /// Asks an authorizer about a request, also as a servlet container could read it. Returns the
 /// authorizer's address, for the log, and its verdict: access, or the first refusal.
 pub(crate) async fn ask(context: &Context<'_>, authorizer: &Authorizer) -> (String, Verdict) {
+    let question = context.request.as_part();
+    let context = &Context { request: &question, ..*context };
     let (who, verdict) = ask_about(context, authorizer).await;
     if !matches!(verdict, Verdict::Granted(_)) {
         return (who, verdict);
