@@ -10,14 +10,15 @@ SYSCONFDIR ?= /etc
 UNITDIR ?= /lib/systemd/system
 # What is installed and packaged is optimized as a whole program; PROFILE=release is built in a third of that time.
 PROFILE ?= dist
-BUILT = target/$(PROFILE)
+# Cargo has a folder of its own for each other machine; tools/cross names it, and what runs programs for that machine here.
+BUILT = target/$(if $(CARGO_BUILD_TARGET),$(CARGO_BUILD_TARGET)/)$(PROFILE)
 GENERATED = $(BUILT)/generated
 # The folder of the modules by which stock PHP programs host workers.
 MODULES = $(BUILT)
 # Programs and tests in one build: Cargo gives libraries the features that all of them want, and builds them twice if it is asked twice.
 BUILD_TESTS = cargo build --profile quick --workspace --bins --tests
 
-.PHONY: help install uninstall serve demo build quick dist deb release libfcgi examples gem header config install-extension uninstall-extension test test-deb test-release \
+.PHONY: help install uninstall serve demo build quick dist deb archive arm64 release libfcgi examples gem header config install-extension uninstall-extension test test-arm64 machine-tests test-deb test-release \
 	test-heavy test-trixie phpt bench lab figures style check deny fmt ktls java
 
 # This list.
@@ -53,7 +54,7 @@ dist:
 
 # The programs and the module without their symbols, which stay in target/dist, the unit for systemd, manual pages, completions and log rotation; DESTDIR and PREFIX say where.
 install: dist
-	$(BUILT)/sendoff generate $(GENERATED)
+	$(RUNNER) $(BUILT)/sendoff generate $(GENERATED)
 	install -Dm755 -s -t $(DESTDIR)$(PREFIX)/bin $(BUILT)/sendoff $(BUILT)/sendoff-php $(BUILT)/sendoff-lua
 	install -Dm644 -s -t $(DESTDIR)$(PREFIX)/lib/sendoff $(MODULES)/sendoff-host-*.so
 	install -Dm644 -t $(DESTDIR)$(PREFIX)/share/man/man1 $(GENERATED)/*.1 packaging/sendoff-php.1 packaging/sendoff-lua.1
@@ -90,11 +91,20 @@ deb: dist
 	tools/extension build $(BUILT)/sendoff.so $(BUILT)/libsendoff_capi.a
 	tools/deb $(PROFILE)
 
+# The archive of the programs for distributions without packages, target/sendoff-VERSION-MACHINE-linux-gnu.tar.gz.
+archive: dist
+	packaging/release/archive $(BUILT) target
+
+# Packages and the archive for arm64, target/arm64/debian and target/arm64/*.tar.gz, by a compiler for it in a Debian 12 of its own (tools/cross); as root.
+arm64:
+	tools/install arm64
+	PROFILE=$(PROFILE) tools/debian bookworm-arm64 deb archive
+
 # What is published, in target/release-VERSION: an apt repository of the packages, an archive, images of containers, a bill of materials, checksums. KEY
-# names the key of gpg that signs them (docs/operate.md).
-release: deb
+# names the key of gpg that signs them (docs/operate.md); ARM64=1 adds packages and an archive for arm64.
+release: deb $(if $(ARM64),arm64)
 	tools/install release
-	tools/release $(PROFILE)
+	tools/release $(PROFILE) $(if $(ARM64),target/arm64)
 
 # The drop-in for Debian's libfcgi0ldbl, target/release/libfcgi.so.0 (docs/libfcgi.md).
 libfcgi:
@@ -178,6 +188,21 @@ test-deb: deb
 test-release: deb
 	tools/install release
 	tools/test-release $(PROFILE)
+
+# The packages for arm64 in a virtual machine with such a processor, in software: installed, run, upgraded, removed, on kernels with pages of 4 and of 16 KiB
+# (tools/test-arm64); as root. PROFILE=quick for programs that are not optimized.
+test-arm64:
+	tools/install arm64
+	PROFILE=$(PROFILE) tools/debian bookworm-arm64 deb machine-tests
+	tools/test-arm64
+
+# Unit tests of what depends on the machine: shared memory, leases, confinement, sockets; in target/machine-tests, for tools/test-arm64.
+machine-tests:
+	rm -rf target/machine-tests
+	mkdir -p target/machine-tests
+	cargo test --profile quick --no-run --lib $(addprefix --package sendoff-,sandbox sys transport worker) 2> target/machine-tests.log || \
+		{ cat target/machine-tests.log >&2; exit 1; }
+	sed -n 's/.*Executable .*(\(.*\))$$/\1/p' target/machine-tests.log | xargs cp -t target/machine-tests
 
 # Ratios to Debian's nginx + php-fpm. Wants a quiet machine.
 bench: dist

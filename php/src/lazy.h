@@ -95,6 +95,9 @@ bool mapped_files_end_request(void);
 /* Reserves the address space of the arena. After FAILURE lazy strings stay off. */
 zend_result mapped_files_startup(void);
 
+/* Bytes of a page of memory. PHP's streams map files from multiples of it on. */
+extern size_t lazy_page;
+
 /*
  * Sets `found[i]` for each of the `count` addresses `first`, `first + distance`, ... that stands in
  * the memory of this process, i.e. to which a variable may refer. False: the memory cannot be read.

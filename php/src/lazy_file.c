@@ -3,9 +3,11 @@
  *
  * The arena is reserved once and cut into slots of one size; slot i is mapped file i, or free:
  *
- *   | header page            | contents: the file, MAP_PRIVATE, read-only  | tail | PROT_NONE ... |
+ *   | header                 | contents: the file, MAP_PRIVATE, read-only  | tail | PROT_NONE ... |
  *   |  ... zend_string(24) ->| mapped and guarded by the worker            |  \0  |               |
  *
+ * The header has the size of the largest page, of which only the kernel's page before the contents
+ * is ever mapped.
  * The kernel zero-fills the rest of the file's last page, which provides the NUL that PHP expects;
  * only a file of whole pages needs the tail page. The header must be writable: PHP stores a
  * string's hash and class cache there. It is reset after each request that used it, because these
@@ -29,9 +31,11 @@
 #define MAPPED_FILES 128
 /* Bounds the slot. memory_limit refuses larger files anyway. */
 #define MAPPED_FILE_MAX ((size_t)1 << 30)
-#define PAGE ((size_t)4096)
+/* The largest page of Linux: 4 KiB on x86-64; 4, 16 or 64 KiB on arm64. */
+#define PAGE_MAX ((size_t)65536)
+#define CONTENTS_AT PAGE_MAX
 /* Header, contents, tail, and one page that is never mapped, so that an overrun faults. */
-#define SLOT_SPAN (MAPPED_FILE_MAX + 3 * PAGE)
+#define SLOT_SPAN (CONTENTS_AT + MAPPED_FILE_MAX + 2 * PAGE_MAX)
 /* Bounds the page tables of a worker: 16 MiB for 8 GiB, if all pages are touched. */
 #define TOTAL_MAX ((size_t)8 << 30)
 
@@ -72,6 +76,8 @@ typedef struct hopeless {
 	time_t until;
 } hopeless;
 
+size_t lazy_page;
+
 static sendoff_worker *attached;
 static char *arena;
 static mapped_file mapped_files[MAPPED_FILES];
@@ -107,13 +113,13 @@ static uint32_t hash_of(const struct stat *st)
 
 static char *contents_of(const mapped_file *mapped)
 {
-	return arena + (size_t)(mapped - mapped_files) * SLOT_SPAN + PAGE;
+	return arena + (size_t)(mapped - mapped_files) * SLOT_SPAN + CONTENTS_AT;
 }
 
 zend_result mapped_files_startup(void)
 {
-	/* The layout assumes pages of 4 KiB. */
-	if (sysconf(_SC_PAGESIZE) != (long)PAGE) {
+	lazy_page = (size_t)sysconf(_SC_PAGESIZE);
+	if (lazy_page > PAGE_MAX) {
 		return FAILURE;
 	}
 	void *reserved = mmap(NULL, MAPPED_FILES * SLOT_SPAN, PROT_NONE,
@@ -175,8 +181,8 @@ static void give_back(mapped_file *mapped)
 	size_t size = mapped->size;
 
 	sendoff_file_drop(attached, mapped->file);
-	if (size % PAGE == 0) {
-		mmap(contents_of(mapped) + size, PAGE, PROT_NONE,
+	if (size % lazy_page == 0) {
+		mmap(contents_of(mapped) + size, lazy_page, PROT_NONE,
 			 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
 	}
 	total -= size;
@@ -275,17 +281,16 @@ static mapped_file *free_slot(const struct stat *st)
 }
 
 /*
- * Makes the header page writable and maps the tail page. The header page stays writable after
- * release.
+ * Makes the header writable and maps the tail page. The header stays writable after release.
  */
 static bool map_surroundings(mapped_file *mapped, size_t size)
 {
 	char *contents = contents_of(mapped);
 
-	if (mprotect(contents - PAGE, PAGE, PROT_READ | PROT_WRITE) != 0) {
+	if (mprotect(contents - lazy_page, lazy_page, PROT_READ | PROT_WRITE) != 0) {
 		return false;
 	}
-	return size % PAGE != 0 || mprotect(contents + size, PAGE, PROT_READ) == 0;
+	return size % lazy_page != 0 || mprotect(contents + size, lazy_page, PROT_READ) == 0;
 }
 
 static void why_not_held(void)
@@ -404,14 +409,15 @@ bool mapped_file_find(const char *ptr, size_t len, uint32_t *file, uint64_t *off
 	}
 	mapped_file *mapped = &mapped_files[distance / SLOT_SPAN];
 	size_t in_slot = distance % SLOT_SPAN;
-	if (in_slot < PAGE || in_slot - PAGE > mapped->size || len > mapped->size - (in_slot - PAGE)) {
+	if (in_slot < CONTENTS_AT || in_slot - CONTENTS_AT > mapped->size ||
+		len > mapped->size - (in_slot - CONTENTS_AT)) {
 		return false;
 	}
 	if (!lazy_worker() || !sendoff_file_intact(attached, mapped->file)) {
 		return false;
 	}
 	*file = mapped->file;
-	*offset = in_slot - PAGE;
+	*offset = in_slot - CONTENTS_AT;
 	return true;
 }
 

@@ -16,11 +16,7 @@
 
 #include <unistd.h>
 
-/*
- * Constants of PHP's stream layer: the alignment it requires for mmap(2), its read buffer, and the
- * largest range it maps.
- */
-#define PAGE 4096
+/* Constants of PHP's stream layer: its read buffer, and the largest range it maps. */
 #define PASSTHRU_CHUNK 8192
 #define MAPPED_MAX PHP_STREAM_MMAP_MAX
 
@@ -138,7 +134,7 @@ static size_t pass_through(php_stream *stream)
 		return 0;
 	}
 	const char *rest = rest_of(stream, stream->position, &len);
-	bool mapped = stream->position % PAGE == 0;
+	bool mapped = stream->position % lazy_page == 0;
 	if (!rest ||
 		(!mapped && (!read_ahead_agrees(stream, rest, len) || !descriptor_agrees(stream))) ||
 		!lazy_output_is_plain(mapped ? len : MIN(len, PASSTHRU_CHUNK))) {
@@ -198,7 +194,7 @@ static ZEND_NAMED_FUNCTION(lazy_spl_fpassthru)
 static size_t copy_mapped(php_stream *from, zend_off_t offset, php_stream *to, size_t most)
 {
 	size_t len;
-	const char *rest = offset % PAGE == 0 ? rest_of(from, offset, &len) : NULL;
+	const char *rest = offset % lazy_page == 0 ? rest_of(from, offset, &len) : NULL;
 
 	len = rest ? MIN(len, most) : 0;
 	if (!len || len >= MAPPED_MAX || !lazy_output_is_plain(len)) {

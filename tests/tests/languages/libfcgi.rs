@@ -46,7 +46,8 @@ fn every_symbol_is_exported() {
         let words = listing.lines().map(|line| line.split_once(' ').unwrap().1.to_owned());
         words.collect::<Vec<_>>()
     };
-    let theirs = symbols(Path::new("/usr/lib/x86_64-linux-gnu/libfcgi.so.0"));
+    let libraries = format!("/usr/lib/{}-linux-gnu", std::env::consts::ARCH);
+    let theirs = symbols(&Path::new(&libraries).join("libfcgi.so.0"));
     assert_eq!(symbols(&our_library().join("libfcgi.so.0")), theirs);
     assert!(theirs.len() > 80);
 }
