@@ -163,7 +163,8 @@ impl Site {
         let behind = self.behind(asked, &answer).filter(|behind| **behind != *asked);
         let made = Some(Cow::Borrowed(asked)).filter(|made| is_new(made));
         let behind = behind.filter(|behind| is_new(behind));
-        let read = read_by_front_controller(&answer).map(Cow::Owned).filter(|read| is_new(read));
+        let read = self.read_by_front_controller(&answer).map(Cow::Owned);
+        let read = read.filter(|read| is_new(read));
         let paths = made.into_iter().chain(behind).chain(read);
         let unseen: Vec<_> = paths.map(Cow::into_owned).collect();
         match self.protected_at(asks, request, unseen, effects).await {
@@ -206,6 +207,22 @@ impl Site {
             }
             _ => None,
         }
+    }
+
+    /// The path without the name of the script in it, `/admin` for `/index.php/admin`, if the script
+    /// is the front controller of that path: it answers both alike.
+    fn read_by_front_controller(&self, answer: &Answer) -> Option<Vec<u8>> {
+        let Answer::Path(PathTarget::Script(Script { name, path_info, .. })) = answer else {
+            return None;
+        };
+        if path_info.is_empty() {
+            return None;
+        }
+        let folder = name.iter().rposition(|byte| *byte == b'/')?;
+        let read = [&name[..folder], path_info].concat();
+        let is_same = |other: &Script| other.name == *name;
+        let route = self.router.route(&read);
+        matches!(&route, PathTarget::Script(other) if is_same(other)).then_some(read)
     }
 
     /// The answer of routes that protect one of these paths.
@@ -406,14 +423,4 @@ fn remove_fields_for_cache(fields: &mut HeaderMap) {
 /// effective one.
 fn exists(file: &Path) -> bool {
     rustix::fs::stat(file).is_ok()
-}
-
-/// The path without the name of the script in it, `/blog/admin` for `/blog/index.php/admin`: front
-/// controllers answer both alike.
-fn read_by_front_controller(answer: &Answer) -> Option<Vec<u8>> {
-    let Answer::Path(PathTarget::Script(Script { name, path_info, .. })) = answer else {
-        return None;
-    };
-    let folder = name.iter().rposition(|byte| *byte == b'/')?;
-    (!path_info.is_empty()).then(|| [&name[..folder], path_info].concat())
 }
