@@ -9,6 +9,8 @@ const PRELUDE: &str = "<?php
 require_once 'Twig/autoload.php';
 require_once 'Twig/Extra/Cache/autoload.php';
 require_once 'Symfony/Component/Cache/autoload.php';
+// The autoloader of newer packages does not find this class, whose name is the byte 0xA9.
+@include_once 'Symfony/Component/Cache/Traits/ValueWrapper.php';
 require_once 'Psr/SimpleCache/autoload.php';
 spl_autoload_register(function ($class) {
     if (str_starts_with($class, 'Sendoff\\\\Cache\\\\')) require 'PACKAGE/' . substr($class, 14) . '.php';
@@ -75,7 +77,6 @@ echo json_encode($all);
 "#;
 
 #[test]
-#[cfg_attr(not(debian), ignore = "a class is missing in Ubuntu's package of Symfony's cache")]
 fn values_are_kept_as_psr_16_and_symfony_say() {
     let (_site, server) = serve(&[("page.php", SIMPLE)]);
     let expected = "[true,true,true,[5,false,true,null],[true,null,true,false],[true,1,true,null,\"other\"],\
