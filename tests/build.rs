@@ -1,10 +1,11 @@
-//! Conditions of tests, such as `#[cfg_attr(not(root), ignore = "needs root: ...")]`: `root`, and
-//! `bookworm`, for Debian 12 and the versions of its applications.
+//! Conditions of tests, such as `#[cfg_attr(not(root), ignore = "needs root: ...")]`: `root`;
+//! `debian`, whose packages Ubuntu has not all; and `bookworm`, for Debian 12 and the versions of
+//! its applications.
 
 use std::os::unix::fs::MetadataExt;
 
 fn main() {
-    println!("cargo::rustc-check-cfg=cfg(root, bookworm)");
+    println!("cargo::rustc-check-cfg=cfg(root, debian, bookworm)");
     // sudo and su change it.
     println!("cargo::rerun-if-env-changed=HOME");
     println!("cargo::rerun-if-changed=/etc/os-release");
@@ -13,7 +14,9 @@ fn main() {
         println!("cargo::rustc-cfg=root");
     }
     let system = std::fs::read_to_string("/etc/os-release").unwrap_or_default();
-    if system.lines().any(|line| line == "VERSION_CODENAME=bookworm") {
-        println!("cargo::rustc-cfg=bookworm");
+    for (line, condition) in [("ID=debian", "debian"), ("VERSION_CODENAME=bookworm", "bookworm")] {
+        if system.lines().any(|each| each == line) {
+            println!("cargo::rustc-cfg={condition}");
+        }
     }
 }
