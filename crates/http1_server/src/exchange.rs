@@ -21,7 +21,7 @@ use sendoff_http1::{HeadEncoder, takes_trailers};
 use sendoff_message::request::{Endpoint, Request, named, protocol};
 use sendoff_message::response::{Field, Framing, ResponseEnd, ResponseHead, Trailers};
 use sendoff_message::{Cut, Fault};
-use sendoff_report::log_line::{BodyBytes, LogLine, Notes};
+use sendoff_report::log_line::{BodyBytes, CLIENT_LEFT, LogLine, Notes};
 use sendoff_transport::Transport;
 use tokio::time::Instant;
 
@@ -38,9 +38,6 @@ const READ_MORE: usize = 1024;
 
 /// Room for the response head beside its fields: the status line and the framing, in bytes.
 const OTHER_LINES: usize = 192;
-
-/// The status in the access log if the client left before a response began; nginx logs the same.
-const CLIENT_LEFT: u16 = 499;
 
 /// The status in the access log if a borrower of the socket has cut the response: only the borrower
 /// knew the status with which it began.

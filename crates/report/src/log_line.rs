@@ -14,6 +14,9 @@ use super::mode::Mode;
 use crate::Medium;
 use crate::at_work::{Phase, Task};
 
+/// The status in the log if the client left before a response began; nginx logs the same.
+pub const CLIENT_LEFT: u16 = 499;
+
 /// The contents of a line.
 pub struct LogLine<'a> {
     /// The client's end of its connection.
@@ -24,7 +27,7 @@ pub struct LogLine<'a> {
     pub request_line: &'a dyn fmt::Display,
     /// When its head began to be read.
     pub began: Instant,
-    /// The status code.
+    /// The status code; [`CLIENT_LEFT`]: no response began.
     pub status: u16,
     /// Bytes of the body that were sent, chunked coding included.
     pub sent: u64,

@@ -17,7 +17,7 @@ use sendoff_traces::{Decision, Kind, Parent, RequestTrace, Sampler, Sampling, Sp
 use tokio::time::Instant;
 
 use crate::limits::Limit;
-use crate::log_line::LogLine;
+use crate::log_line::{CLIENT_LEFT, LogLine};
 
 static TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
 static TRACESTATE: HeaderName = HeaderName::from_static("tracestate");
@@ -36,9 +36,6 @@ const KNOWN_METHODS: [Method; 8] = [
 
 /// The longest `tracestate` in spans, in bytes: every implementation keeps this much.
 const MAX_STATE: usize = 512;
-
-/// The status in the log if the client left before a response began.
-const CLIENT_LEFT: u16 = 499;
 
 /// Takes over the trace of the caller, or begins one, and decides whether the request's spans are
 /// recorded. Only a trusted proxy decides that for the server: a client could have all of its

@@ -17,16 +17,13 @@ use sendoff_exchange::tunnel::TunnelLine;
 use sendoff_message::Cut;
 use sendoff_message::request::{Request, named, protocol};
 use sendoff_message::response::{Framing, ResponseEnd, ResponseHead, Trailers};
-use sendoff_report::log_line::{BodyBytes, LogLine, Notes};
+use sendoff_report::log_line::{BodyBytes, CLIENT_LEFT, LogLine, Notes};
 use tokio::time::Instant;
 
 use crate::STREAM_BUFFER;
 use crate::directions::ResponseSender;
 use crate::response_stream::ResponseStream;
 use crate::streams::{StreamGuard, Streams};
-
-/// The status in the access log if the client left before a response began; nginx logs the same.
-const CLIENT_LEFT: u16 = 499;
 
 /// The parts of a request that the log needs.
 pub(super) struct RequestFacts {
