@@ -1,10 +1,14 @@
 //! The conditions of routes.
 
+use std::borrow::Cow;
+
 use http::header::COOKIE;
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
 use pcre2::bytes::{Regex, RegexBuilder};
 use sendoff_config::{Clients, FieldCondition, Network};
-use sendoff_message::request::variables::{ParameterName, cookie_texts, joined_cookies, trimmed};
+use sendoff_message::request::variables::{
+    ParameterName, and_trimmed, cookie_texts, joined_cookies,
+};
 use sendoff_message::request::{Endpoint, Request};
 use sendoff_site_files::path::{contains, has_ending};
 
@@ -125,9 +129,9 @@ impl Field {
         }
         let joined = (values.len() > 1).then(|| values.join(&b", "[..]));
         let (mut holds, mut fails) = (false, false);
-        let values = values.into_iter().chain(joined.as_deref());
-        for value in values.flat_map(|value| [value, trimmed(value)]) {
-            let is_met = self.test.is_met_by(value)?;
+        let values = values.into_iter().chain(joined.as_deref()).map(Cow::Borrowed);
+        for value in values.flat_map(and_trimmed) {
+            let is_met = self.test.is_met_by(&value)?;
             holds |= is_met != negated;
             fails |= is_met == negated;
         }
@@ -261,6 +265,13 @@ impl Conditions {
     /// True if they depend on more than the address and the method.
     pub(super) fn depend_on_client(&self) -> bool {
         !self.headers.is_empty() || !self.when.is_empty()
+    }
+
+    /// True if one is about the path.
+    pub(super) fn are_about_paths(&self) -> bool {
+        let Self { paths, prefixes, extensions, expression, .. } = self;
+        let lists = [paths, prefixes, extensions];
+        lists.iter().any(|list| !list.is_empty()) || expression.is_some()
     }
 
     /// True if they hold for requests with some fields only.

@@ -78,8 +78,6 @@ struct CompiledRoute {
     rewrite: Option<Rewrite>,
     try_files: Vec<Candidate>,
     is_internal: bool,
-    /// It has a condition on the path.
-    is_about_paths: bool,
     settings: RouteSettings,
     request_headers: Vec<TextChange>,
     response_headers: HeadChanges,
@@ -154,7 +152,7 @@ impl CompiledRoutes {
                 Ok(Some(matched)) => matched,
                 Err(answer) => return Applied::Answer(answer),
             };
-            if route.is_about_paths {
+            if route.conditions.are_about_paths() {
                 effects.route = Some(number);
             }
             if !route.lua.is_empty() {
@@ -310,7 +308,6 @@ impl CompiledRoute {
                 .map(|text| Candidate::parse(text, maps))
                 .collect::<Result<_, _>>()?,
             is_internal: rules.internal,
-            is_about_paths: conditions.path_text(b"").is_some(),
             settings: rules.settings,
             request_headers: rules.request_headers.iter().map(change).collect(),
             response_headers: HeadChanges::new(rules.response_headers.iter().map(change).collect()),

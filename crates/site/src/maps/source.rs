@@ -6,7 +6,9 @@ use std::net::IpAddr;
 use http::header::COOKIE;
 use http::{HeaderName, HeaderValue};
 use sendoff_config::MapSource;
-use sendoff_message::request::variables::{ParameterName, cookie_texts, joined_cookies, trimmed};
+use sendoff_message::request::variables::{
+    ParameterName, and_trimmed, cookie_texts, joined_cookies,
+};
 use sendoff_message::request::{Endpoint, Request, sent_cookie};
 
 use super::countries::Countries;
@@ -99,7 +101,7 @@ impl Source {
             Self::Cookie(_, name) => name.cookie_values(&joined_cookies(fields(&COOKIE))),
             Self::Header(Some(COOKIE)) => cookie_texts(&joined_cookies(fields(&COOKIE))).collect(),
             Self::Header(Some(name)) => {
-                fields(name).flat_map(|value| [value, trimmed(value)]).map(<[u8]>::to_vec).collect()
+                fields(name).map(Cow::Borrowed).flat_map(and_trimmed).map(Cow::into_owned).collect()
             }
             _ => return Vec::new(),
         };

@@ -72,8 +72,7 @@ pub(super) fn unquoted(value: &[u8]) -> Vec<u8> {
 /// JavaScript's `trim()` remove Unicode's white space, too, in UTF-8 or, if the text is not UTF-8,
 /// in ISO 8859-1. PHP's `trim()` removes zeros, and Tornado makes blanks of control characters
 /// first.
-#[must_use]
-pub fn trimmed(text: &[u8]) -> &[u8] {
+pub(super) fn trimmed(text: &[u8]) -> &[u8] {
     let Ok(text) = std::str::from_utf8(text) else {
         let is_blank = |byte: &u8| matches!(byte, 0..=b' ' | 0x7f | 0x85 | 0xa0);
         let begin = text.iter().position(|byte| !is_blank(byte)).unwrap_or(text.len());
@@ -85,8 +84,9 @@ pub fn trimmed(text: &[u8]) -> &[u8] {
     text.trim_matches(is_blank).as_bytes()
 }
 
-/// A value, and what is left of it without white space around it, if that is another text.
-pub(super) fn and_trimmed(value: Cow<'_, [u8]>) -> impl Iterator<Item = Cow<'_, [u8]>> {
+/// A value, and what is left of it without white space around it, if that is another text: the two
+/// readings of applications that strip values, and of others.
+pub fn and_trimmed(value: Cow<'_, [u8]>) -> impl Iterator<Item = Cow<'_, [u8]>> {
     let inner = trimmed(&value);
     let shorter = (inner.len() < value.len()).then(|| Cow::Owned(inner.to_vec()));
     [Some(value), shorter].into_iter().flatten()

@@ -10,7 +10,7 @@ use std::borrow::Cow;
 
 use percent_encoding::percent_decode;
 
-use decode::{and_trimmed, form_decode, form_decode_with_numbers};
+use decode::{form_decode, form_decode_with_numbers};
 use names::{Overlap, PhpName, has_keys_of};
 
 mod cookies;
@@ -18,7 +18,7 @@ mod decode;
 mod names;
 
 pub use cookies::{are_read_alike, cookie_texts, joined_cookies};
-pub use decode::trimmed;
+pub use decode::and_trimmed;
 
 /// Parts of a query that all applications read: PHP stops behind the first 1000 (`max_input_vars`),
 /// as qs and Node's `querystring` do.
