@@ -1,8 +1,6 @@
 //! Spans in the JSON encoding of OTLP 1.x (`ExportTraceServiceRequest`). The names of members are
 //! Protobuf's in camel case, ids are hexadecimal, and numbers of 64 bits are texts.
 
-use std::borrow::Cow;
-
 use serde::ser::{Serialize, Serializer};
 use serde_json::Value as Json;
 
@@ -78,7 +76,7 @@ impl Serialize for Attributes<'_> {
             key,
             value: match value {
                 Value::Text(text) => AnyValue::StringValue(text),
-                Value::Number(number) => AnyValue::IntValue(number.to_string().into()),
+                Value::Number(number) => AnyValue::IntValue(number.to_string()),
             },
         }))
     }
@@ -94,7 +92,7 @@ struct KeyValue<'s> {
 #[serde(rename_all = "camelCase")]
 enum AnyValue<'s> {
     StringValue(&'s str),
-    IntValue(Cow<'s, str>),
+    IntValue(String),
 }
 
 impl<'s> From<&'s Span> for OneSpan<'s> {
