@@ -19,6 +19,14 @@ use crate::{php_build, php_host};
 #[derive(Debug)]
 pub(crate) struct ThisMachine;
 
+/// The device and the number of a file or folder.
+pub(crate) type Inode = (u64, u64);
+
+/// The file or folder that is at a path now.
+pub(crate) fn inode(path: &Path) -> Option<Inode> {
+    fs::metadata(path).ok().map(|data| (data.dev(), data.ino()))
+}
+
 /// Maximum size of a file in bytes: a configuration of thousands of sites has one or two million.
 const LONGEST_FILE: u64 = 64 << 20;
 

@@ -1,9 +1,7 @@
 //! Privileges that the processes of the server give up (`docs/security.md`).
 
-use std::fs;
 use std::io::ErrorKind;
-use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use rustix::process::{Gid, Uid};
 use rustix::thread::CapabilitySet;
@@ -13,6 +11,7 @@ use sendoff_sys::process::{become_user, become_user_with_files_of};
 
 use crate::account;
 use crate::failure::Failure;
+use crate::machine::{Inode, inode};
 
 /// Hides this process from other processes of its user. Must be called again after a change of
 /// user.
@@ -56,18 +55,9 @@ pub(crate) fn become_front(config: &Config) -> Result<(), Failure> {
 #[derive(Debug)]
 pub(crate) struct WritableFolders(Vec<(PathBuf, Option<Inode>)>);
 
-/// The device and the number of an inode.
-type Inode = (u64, u64);
-
 impl WritableFolders {
     fn of(config: &Config) -> Self {
         let temporary = std::env::temp_dir();
-        if let Err(error) = fs::metadata(&temporary) {
-            tracing::warn!(
-                "the folder for temporary files, {}: {error}: large request bodies get 500 until it is there and the server is restarted",
-                temporary.display()
-            );
-        }
         let folders = [temporary, config.front.page_cache.folder.clone()];
         Self(folders.map(|folder| (folder.clone(), inode(&folder))).into())
     }
@@ -83,10 +73,6 @@ impl WritableFolders {
             }
         }
     }
-}
-
-fn inode(folder: &Path) -> Option<Inode> {
-    fs::metadata(folder).ok().map(|folder| (folder.dev(), folder.ino()))
 }
 
 /// Confines the front to the folders that it may change and the system calls that it needs. Rules

@@ -5,9 +5,16 @@ use std::fs;
 
 use sendoff_config::{Address, Config};
 
-/// Warns of roots in which this process may not look up files, and of missing sockets of
-/// applications.
+/// Warns of roots in which this process may not look up files, of missing sockets of applications,
+/// and of a missing folder for temporary files.
 pub(crate) fn warn(config: &Config) {
+    let temporary = std::env::temp_dir();
+    if let Err(error) = fs::metadata(&temporary) {
+        tracing::warn!(
+            "the folder for temporary files, {}: {error}: large request bodies get 500 until it is there and the server is restarted",
+            temporary.display()
+        );
+    }
     for site in &config.sites {
         let root = site.root.display();
         if let Err(error) = fs::metadata(site.root.join(".")) {

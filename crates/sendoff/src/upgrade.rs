@@ -18,7 +18,6 @@ use std::collections::VecDeque;
 use std::ffi::OsString;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
-use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
@@ -35,6 +34,7 @@ use tokio::time::timeout;
 use crate::children::this_program;
 use crate::failure::Failure;
 use crate::listen::Given;
+use crate::machine::inode;
 use crate::orders::{self, Socket};
 use crate::systemd;
 
@@ -212,12 +212,8 @@ impl Successor {
 
 /// True if a different program file is now at this program's path.
 pub(crate) fn is_another_there() -> bool {
-    let identity = |path: &Path| {
-        let data = std::fs::metadata(path).ok()?;
-        Some((data.dev(), data.ino()))
-    };
-    let there = this_program().ok().and_then(|program| identity(&program));
-    there.is_some() && there != identity(Path::new("/proc/self/exe"))
+    let there = this_program().ok().and_then(|program| inode(&program));
+    there.is_some() && there != inode(Path::new("/proc/self/exe"))
 }
 
 /// The arguments of this process, without the option for its predecessor.
