@@ -13,7 +13,8 @@ use sendoff_sys::ring::{Front, Shape};
 use sendoff_upstream::error::UpstreamError;
 use tokio::time::Instant;
 
-use super::{Pool, State, Worker, WorkerId, WorkerPermit};
+use super::state::{State, Worker};
+use super::{Pool, WorkerId, WorkerPermit};
 
 /// Slots for requests, and the bytes of a slot. A request without a free slot, or for which a slot
 /// is too short, is only announced in the ring. The slot that was freed last is used next, so a pool
