@@ -84,7 +84,8 @@ impl<'r> ProxyTarget<'r> {
             let why = "its path has dots before a semicolon, which servlet containers resolve";
             return Err(Unsendable::new(StatusCode::BAD_REQUEST, why));
         }
-        if is_other_with_slashes(&request.path) {
+        let stays = request.path.get(stripped.len..).unwrap_or_default();
+        if [&request.path[..], stays].into_iter().any(is_other_with_slashes) {
             let why = "its path has a backslash beside dots or at its beginning, which some applications read as a slash";
             return Err(Unsendable::new(StatusCode::BAD_REQUEST, why));
         }
@@ -193,6 +194,19 @@ mod tests {
             let target = ProxyTarget::of(&request, prefix).unwrap();
             assert_eq!(String::from_utf8_lossy(&target.whole()), expected, "{sent}");
             assert_eq!(prefix.encoded(&request), "/a%20b");
+        }
+    }
+
+    #[test]
+    fn a_backslash_behind_the_prefix_is_at_the_beginning() {
+        for sent in ["/app/\\x/manager", "/app/%5cx", "/app//\\x"] {
+            let mut request = request(None);
+            request.uri = sent.into();
+            request.restart().unwrap();
+            assert!(ProxyTarget::of(&request, StrippedPrefix::default()).is_ok(), "{sent}");
+            let prefix = StrippedPrefix { len: "/app".len() };
+            let refused = ProxyTarget::of(&request, prefix).unwrap_err();
+            assert_eq!(refused.status, StatusCode::BAD_REQUEST, "{sent}");
         }
     }
 

@@ -86,10 +86,7 @@ impl Key {
         let params = effects.params.iter().map(|(name, value)| (&name[..], &value[..]));
         let environment = environment.iter().map(|(name, value)| (&name[..], &value[..]));
         let told = params.chain([(&b""[..], &b""[..])]).chain(environment);
-        // The values of maps stand behind another empty pair.
-        let separator = (!effects.mapped.is_empty()).then_some((&b""[..], &b""[..]));
-        let mapped = effects.mapped.iter().map(|(name, value)| (name.as_bytes(), &value[..]));
-        let told = told.chain(separator).chain(mapped).flat_map(|(name, value)| [name, value]);
+        let told = told.flat_map(|(name, value)| [name, value]);
         // Few requests have one, and most of these the server's own. A look for each of the names
         // takes longer than all else here.
         let place = |name: &HeaderName| STEERING.binary_search(&name.as_str()).ok();
@@ -104,6 +101,7 @@ impl Key {
         for part in asked.into_iter().chain(answering.iter().copied()).chain(told).chain(steering) {
             append(&mut text, part);
         }
+        append_ruled(&mut text, request);
         Self::of_text(text)
     }
 
@@ -130,6 +128,26 @@ impl Key {
     /// The address of its pages; empty if the text is not a key's.
     pub(super) fn address(&self) -> PageAddress {
         site_and_address(&self.text).1
+    }
+}
+
+/// Appends the request fields that rules of the server have set or removed, behind their number:
+/// rules may depend on the client. A value that only repeats the client's address is left out, as
+/// `REMOTE_ADDR` is.
+fn append_ruled(text: &mut Vec<u8>, request: &Request) {
+    if request.ruled.is_empty() {
+        return;
+    }
+    let mut names: Vec<_> = request.ruled.iter().collect();
+    names.sort_unstable_by_key(|name| name.as_str());
+    append(text, &names.len().to_le_bytes());
+    let address = request.peer.address();
+    for name in names {
+        let values = request.headers.get_all(name).iter();
+        let values: Vec<_> = values.filter(|value| value.as_bytes() != &*address).collect();
+        append(text, name.as_str().as_bytes());
+        append(text, &values.len().to_le_bytes());
+        values.iter().for_each(|value| append(text, value.as_bytes()));
     }
 }
 
@@ -197,15 +215,7 @@ mod tests {
         }
         let mut told = Effects::default();
         told.params = vec![(Bytes::from("A"), b"1".to_vec())];
-        let mapped = |value: &str| {
-            let mut effects = Effects::default();
-            effects.mapped = vec![("version".to_owned(), value.into())];
-            effects
-        };
-        let of_new = Key::new("site", &base(), &script_a, &mapped("new"));
-        assert_ne!(of_new, Key::new("site", &base(), &script_a, &mapped("old")));
         for other in [
-            of_new,
             Key::new("site", &base(), &script_a, &told),
             Key::new("other", &base(), &script_a, &none),
             Key::new("site", &base(), &script_b, &none),
@@ -214,6 +224,41 @@ mod tests {
             assert_ne!(key(&base()), other);
         }
     }
+
+    /// Rules may set fields for some clients only. Fields that clients send are no part of the key.
+    #[test]
+    fn fields_by_rules_are_a_part_of_the_key() {
+        let key = |request: &Request| Key::new("site", request, &[b"/a"], &Effects::default());
+        let ruled = |fields: &[(&'static str, &str)], names: &[&'static str]| {
+            let mut request = request(Some("a.test"));
+            names.iter().for_each(|name| request.rule(&HeaderName::from_static(name)));
+            for (name, value) in fields {
+                request.headers.append(*name, value.parse().unwrap());
+            }
+            key(&request)
+        };
+        let sent = ruled(&[("x-a", "1")], &[]);
+        assert_eq!(sent, ruled(&[], &[]));
+        let (x, xy) = (["x-a"], ["x-a", "x-b"]);
+        let all = [
+            sent,
+            ruled(&[], &x),
+            ruled(&[("x-a", "")], &x),
+            ruled(&[("x-a", "1")], &x),
+            ruled(&[("x-a", "2")], &x),
+            ruled(&[("x-a", "1"), ("x-a", "2")], &x),
+            ruled(&[("x-a", "1"), ("x-b", "2")], &xy),
+            ruled(&[("x-a", "1")], &xy),
+        ];
+        for (number, one) in all.iter().enumerate() {
+            assert!(!all[..number].contains(one), "{number}");
+        }
+        let address = String::from_utf8(request(None).peer.address().into_owned()).unwrap();
+        assert_eq!(ruled(&[("x-a", &address)], &x), ruled(&[], &x));
+        let order = ["x-b", "x-a"];
+        assert_eq!(ruled(&[("x-a", "1")], &xy), ruled(&[("x-a", "1")], &order));
+    }
+
     #[test]
     fn a_key_knows_where_its_pages_are() {
         let mut request = request(Some("A.test:8080"));

@@ -153,8 +153,8 @@ impl Site {
         if self.rules.is_empty() || tells_nothing {
             return answer;
         }
-        if self.reads_parameters(&answer)
-            && let Some(refused) = self.protected_behind_parameters(asks, request, effects).await
+        if self.may_read_otherwise(&answer)
+            && let Some(refused) = self.protected_in_other_readings(asks, request, effects).await
         {
             return refused;
         }
@@ -245,9 +245,10 @@ impl Site {
         None
     }
 
-    /// True if the answering application may be a servlet container, which drops the parameters of
-    /// a path (`/manager;x`). PHP and other scripts that are files see the same path as the routes.
-    fn reads_parameters(&self, answer: &Answer) -> bool {
+    /// True if the answering application may read another path than the routes did: a servlet
+    /// container drops parameters (`/manager;x`), a program on Node may take a backslash for a
+    /// slash. PHP and other scripts that are files see the same path as the routes.
+    fn may_read_otherwise(&self, answer: &Answer) -> bool {
         match answer {
             Answer::Proxy { .. } => true,
             Answer::Path(PathTarget::Script(script)) => {
@@ -260,16 +261,16 @@ impl Site {
 
     /// The answer of routes that protect a path which the application may derive from the request's
     /// path.
-    async fn protected_behind_parameters(
+    async fn protected_in_other_readings(
         &self,
         asks: Option<&dyn Asks>,
         request: &mut Request,
         effects: &mut Effects,
     ) -> Option<Answer> {
-        let read = match request.read_without_parameters(effects.is_rewritten) {
+        let read = match request.other_readings(effects.is_rewritten) {
             Ok(read) => read,
             Err(bad) => {
-                let why = format!("without its parameters (;), {}", bad.0);
+                let why = format!("as some applications read it (; and \\), {}", bad.0);
                 return Some(Answer::refused(StatusCode::BAD_REQUEST, why));
             }
         };

@@ -32,9 +32,6 @@ pub struct Effects {
     pub response_headers: Vec<Rc<FieldChanges>>,
     /// The instructions for caches.
     pub cache: Option<Rc<Cache>>,
-    /// Names and values of the maps by which pages of applications differ although address, script
-    /// and parameters are the same.
-    pub mapped: Vec<(String, Vec<u8>)>,
     /// A route's condition holds in some readings of the request only: applications may read the
     /// request otherwise, and its page is not kept.
     pub is_ambiguous: bool,
@@ -159,7 +156,6 @@ impl Effects {
         let Self { authorized, lua, .. } = self;
         !self.is_rewritten
             && !self.is_ambiguous
-            && self.mapped.is_empty()
             && self.auth.is_empty()
             && self.authorizers.is_empty()
             && authorized.notes.is_empty()

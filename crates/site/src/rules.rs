@@ -95,19 +95,10 @@ struct CompiledRoute {
     lua: Vec<PathBuf>,
     lua_response: Option<Rc<[PathBuf]>>,
     handler: Option<CompiledHandler>,
-    maps: UsedMaps,
+    /// The maps whose values are in its texts, or by which it counts requests.
+    maps: Vec<usize>,
     /// The clients for whom its decisions about named resources hold.
     names_decided_for: DecidedFor,
-}
-
-/// The maps whose values are in the texts of a route.
-#[derive(Debug)]
-struct UsedMaps {
-    /// In any text.
-    in_texts: Vec<usize>,
-    /// In a text or condition on which the page of an application may depend in a way that its
-    /// address, script and parameters do not show.
-    of_page: Vec<usize>,
 }
 
 impl CompiledRoutes {
@@ -161,7 +152,7 @@ impl CompiledRoutes {
             if route.restricts_script() {
                 effects.applied.push(number);
             }
-            route.note_page(&self.maps, request, &matched, effects);
+            effects.is_ambiguous |= matched.is_ambiguous;
             match route.apply(folders, pools, request, &matched, effects).await {
                 Applied::Open => {}
                 decided => return decided,
@@ -192,7 +183,7 @@ impl CompiledRoutes {
             if let Some(refused) = route.refusal(request) {
                 return Some(refused);
             }
-            route.note_page(&self.maps, request, &matched, effects);
+            effects.is_ambiguous |= matched.is_ambiguous;
             auth = route.auth.as_ref().or(auth);
             effects.ask(route.authorize.as_ref());
             route.limit(&matched, effects);
@@ -279,8 +270,7 @@ impl CompiledRoute {
         !self.conditions.depend_on_client()
             && !self.asks_client()
             && !self.rewrites()
-            && self.maps.in_texts.is_empty()
-            && self.maps.of_page.is_empty()
+            && self.maps.is_empty()
             && self.request_headers.is_empty()
             && !matches!(self.response_headers, HeadChanges::Rendered(_))
             && self.params.iter().all(|(_, text)| text.fixed().is_some())
@@ -324,7 +314,7 @@ impl CompiledRoute {
             lua: rules.lua.clone(),
             lua_response: (!rules.lua_response.is_empty()).then(|| (&*rules.lua_response).into()),
             handler: handler.transpose()?,
-            maps: UsedMaps { in_texts: Vec::new(), of_page: Vec::new() },
+            maps: Vec::new(),
             names_decided_for: DecidedFor::AllClients,
         };
         compiled.maps = compiled.used_maps();

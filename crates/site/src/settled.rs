@@ -30,6 +30,7 @@ impl Site {
     ) -> Option<Settled> {
         let is_settled = request.method == Method::GET
             && !request.uri.contains(&b';')
+            && !request.path.contains(&b'\\')
             && self.scripts.is_none()
             && self.granted_fields.is_empty()
             && effects.is_settled();

@@ -175,9 +175,10 @@ fn fields_of_an_authority_are_never_those_of_a_client() {
     assert!(authority.seen().is_empty());
 }
 
-/// A servlet container reads a path without its parameters, so the service is asked about that, too.
+/// A servlet container reads a path without its parameters, and a program on Node may take a backslash
+/// for a slash, so the service is asked about these paths, too.
 #[test]
-fn parameters_in_a_path_get_past_no_service() {
+fn parameters_and_backslashes_in_a_path_get_past_no_service() {
     let (site, app) = (Site::new(), echo());
     let authority = Responder::start(|peer| {
         loop {
@@ -198,6 +199,8 @@ fn parameters_in_a_path_get_past_no_service() {
             ("/%3b/manager", 403),
             ("/x/..;/manager", 403),
             ("/..;/manager", 400),
+            ("/manager\\s.txt", 403),
+            ("/public\\s.txt", 200),
             ("/public;a=b/s.txt", 200),
             ("/public/manager;/s", 200),
         ] {

@@ -107,7 +107,7 @@ fn connection_takes_away_no_field_of_a_route() {
 /// Servlet containers drop `;...` of each segment before they look at a path, so routes that deny a
 /// path deny it with `;...` as well.
 #[test]
-fn parameters_in_a_path_get_past_no_route() {
+fn parameters_and_backslashes_in_a_path_get_past_no_route() {
     let (site, app) = (Site::new(), Responder::start(echo));
     let users = site.write_at(site.outside("users"), "ann:{SHA}W8r/fyL/UzygmbNAjq2HbA67qac=\n");
     let routes = format!(
@@ -136,6 +136,15 @@ fn parameters_in_a_path_get_past_no_route() {
         ("/echo.jspx;x", 403),
         ("/admin;/x", 401),
         ("/stored;/x", 404),
+        // Node's `URL` takes a backslash for a slash.
+        ("/manager\\s.txt", 403),
+        ("/manager%5cs.txt", 403),
+        ("/x\\..\\manager", 400),
+        ("/manager;x\\y", 403),
+        ("/manager\\;x", 403),
+        ("/admin\\x", 401),
+        ("/stored\\x", 404),
+        ("/app\\page", 200),
         // Decoded once more, it would be a parameter: no container does that.
         ("/manager%253b/s.txt", 200),
         ("/app/page.jsp;jsessionid=ABC?x=1;y", 200),

@@ -10,6 +10,7 @@ mod lscache;
 mod lscache_attacks;
 mod named;
 mod purge;
+mod ruled;
 mod rules;
 mod varnish;
 mod warm;

@@ -31,7 +31,9 @@ pub use body::{Body, BodyStore, NOT_STORED, not_stored};
 pub use cookies::{is_only_cookie, may_be_read_in_part, sent_cookie, sent_cookies};
 pub use id::new_id;
 pub use origin::{Endpoint, Origin, Scheme, TLS_13, TlsFacts};
-pub use path::{BadPath, NOT_IN_PATH, NOT_IN_URI, decode_path, normalise, without_parameters};
+pub use path::{
+    BadPath, NOT_IN_PATH, NOT_IN_URI, decode_path, normalise, with_slashes, without_parameters,
+};
 pub use route::RouteId;
 pub use stream::BodyStream;
 pub use stream::{Arrived, BodyReader, BodyWriter};
@@ -126,12 +128,13 @@ impl Request {
     }
 
     /// Other paths that an application may derive from the request: servlet containers drop the
-    /// parameters of path segments, some before and some after decoding the path. `is_rewritten`:
-    /// the application does not see the path as sent.
+    /// parameters of path segments, some before and some after decoding the path; browsers' and
+    /// Node's `URL` take a backslash for a slash. `is_rewritten`: the application does not see the
+    /// path as sent.
     ///
     /// # Errors
     /// Such a path climbs above the root.
-    pub fn read_without_parameters(&self, is_rewritten: bool) -> Result<Vec<Vec<u8>>, BadPath> {
+    pub fn other_readings(&self, is_rewritten: bool) -> Result<Vec<Vec<u8>>, BadPath> {
         let sent = self.uri.split(|&byte| byte == b'?').next().unwrap_or_default();
         let mut paths = Vec::new();
         if self.path.contains(&b';') {
@@ -139,6 +142,11 @@ impl Request {
         }
         if sent.contains(&b';') && !is_rewritten {
             paths.push(decode_path(&without_parameters(sent))?);
+        }
+        if self.path.contains(&b'\\') {
+            let slashed = with_slashes(&self.path);
+            paths.push(normalise(&without_parameters(&slashed))?);
+            paths.push(normalise(&slashed)?);
         }
         paths.retain(|path| *path != self.path);
         paths.dedup();

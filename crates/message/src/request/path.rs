@@ -87,6 +87,13 @@ pub fn without_parameters(path: &[u8]) -> Vec<u8> {
     out
 }
 
+/// The path as readers of URLs take it for which a backslash is a slash (WHATWG URL, "special"
+/// schemes).
+#[must_use]
+pub fn with_slashes(path: &[u8]) -> Vec<u8> {
+    path.iter().map(|&byte| if byte == b'\\' { b'/' } else { byte }).collect()
+}
+
 fn check_escapes(path: &[u8]) -> Result<(), BadPath> {
     for (at, _) in path.iter().enumerate().filter(|(_, b)| **b == b'%') {
         let digits = path.get(at + 1..at + 3);

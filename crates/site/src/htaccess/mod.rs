@@ -18,11 +18,10 @@ use std::rc::Rc;
 use std::time::SystemTime;
 
 use bytes::Bytes;
-use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+use http::{HeaderName, HeaderValue, StatusCode};
 use sendoff_config::Htaccess as Setting;
 use sendoff_htaccess as apache;
 use sendoff_htaccess::{CacheLines, Failed, RequestedFile, VerifiedUser};
-use sendoff_http1::client::claim;
 use sendoff_message::request::{Request, Scheme, protocol};
 use sendoff_message::response::{Field, ResponseHead};
 use sendoff_site_files::router::{PathTarget, Router, Script};
@@ -146,7 +145,7 @@ impl Htaccess {
         // later.
         if !matches!(answer, Answer::Authenticate { .. }) {
             for (name, value) in &decision.outcome().request_fields {
-                change_field(&mut request.headers, name, value.as_deref());
+                change_field(request, name, value.as_deref());
             }
             effects.params.extend(php_value(&decision));
         }
@@ -441,14 +440,12 @@ fn rewrite(request: &mut Request, target: &RequestedFile) {
 }
 
 /// Changes a field that scripts see. An invalid field is ignored.
-fn change_field(headers: &mut HeaderMap, name: &[u8], value: Option<&[u8]>) {
+fn change_field(request: &mut Request, name: &[u8], value: Option<&[u8]>) {
     let Ok(name) = HeaderName::from_bytes(name) else { return };
-    match value.map(HeaderValue::from_bytes) {
-        None => drop(headers.remove(name)),
-        Some(Ok(value)) => {
-            claim(headers, &name);
-            headers.insert(name, value);
-        }
-        Some(Err(_)) => {}
-    }
+    let Ok(value) = value.map(HeaderValue::from_bytes).transpose() else { return };
+    request.rule(&name);
+    match value {
+        None => request.headers.remove(name),
+        Some(value) => request.headers.insert(name, value),
+    };
 }

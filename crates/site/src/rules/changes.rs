@@ -78,10 +78,11 @@ impl TextChange {
             let headers = &request.headers;
             headers.contains_key(&name) && !HopByHop::of(headers).nominates(&name)
         };
-        if action == Action::Default && is_sent() {
+        let stays = action == Action::Default && is_sent();
+        request.rule(&name);
+        if stays {
             return;
         }
-        request.rule(&name);
         match action {
             Action::Add => {
                 request.headers.append(name, value);

@@ -1,36 +1,27 @@
-//! Maps in routes: the values that a route needs, and the values on which a page depends.
+//! Maps in routes: the values that a route needs.
 
 use std::collections::BTreeSet;
 
 use sendoff_message::request::{LimitKey, Request};
 
+use super::TextChange;
 use super::{Candidate, CompiledHandler, CompiledRoute, CompiledRoutes, HeadChanges, Rewrite};
-use super::{TextChange, UsedMaps};
 use crate::effects::{CountedBy, Effects};
 use crate::maps::Maps;
 use crate::matching::{Matched, TooHard};
 use crate::text::{MapNames, Text};
 
 impl CompiledRoute {
-    /// The maps that the texts of the route contain.
-    pub(super) fn used_maps(&self) -> UsedMaps {
+    /// The maps that the texts of the route contain, and the map by which it counts requests.
+    pub(super) fn used_maps(&self) -> Vec<usize> {
         let handler = match &self.handler {
             Some(CompiledHandler::Redirect { to, .. }) => Some(to),
             Some(CompiledHandler::Respond { body, .. }) => Some(body),
             _ => None,
         };
-        let others = self.texts().chain(handler).flat_map(Text::maps);
-        let for_application: Vec<_> =
-            self.request_headers.iter().map(TextChange::text).flat_map(Text::maps).collect();
-        let in_texts = distinct(for_application.iter().copied().chain(others).chain(self.limit_by));
-        let conditions = self.conditions.when.iter().map(|when| when.map);
-        let conditions = conditions.filter(|_| self.changes_request());
-        UsedMaps { of_page: distinct(conditions.chain(for_application)), in_texts }
-    }
-
-    /// True if it may change the request for the application. Its scripts may change anything.
-    fn changes_request(&self) -> bool {
-        !self.request_headers.is_empty() || !self.lua.is_empty()
+        let texts = self.request_headers.iter().map(TextChange::text).chain(self.texts());
+        let used = texts.chain(handler).flat_map(Text::maps).chain(self.limit_by);
+        used.collect::<BTreeSet<_>>().into_iter().collect()
     }
 
     /// The texts by which it changes the path, parameters and the response, whatever its handler is.
@@ -75,7 +66,7 @@ impl CompiledRoute {
         request: &Request,
         maps: &Maps,
     ) -> Result<Matched, TooHard> {
-        for &number in &self.maps.in_texts {
+        for &number in &self.maps {
             let known = &mut matched.captured.maps;
             if known.iter().all(|(one, _)| *one != number) {
                 known.push((number, maps.value(number, request)?));
@@ -83,29 +74,6 @@ impl CompiledRoute {
         }
         matched.counted_by = self.counted_by(request, maps)?;
         Ok(matched)
-    }
-
-    /// Notes the conditions and the values of maps by which the pages of applications differ.
-    pub(super) fn note_page(
-        &self,
-        maps: &Maps,
-        request: &Request,
-        matched: &Matched,
-        effects: &mut Effects,
-    ) {
-        effects.is_ambiguous |= matched.is_ambiguous;
-        if self.changes_request() && self.conditions.are_about_fields() {
-            // Clients for whom the conditions do not hold get another page.
-            effects.mapped.push((self.origin.clone(), Vec::new()));
-        }
-        for number in &self.maps.of_page {
-            if let Some(mapped) = matched.captured.map(*number) {
-                let value = (maps.name(*number).to_owned(), mapped.value(request));
-                if !effects.mapped.contains(&value) {
-                    effects.mapped.push(value);
-                }
-            }
-        }
     }
 }
 
@@ -127,11 +95,4 @@ impl CompiledRoutes {
 /// The number of the map by whose value requests are counted.
 pub(super) fn limit_by(name: &str, maps: &Maps) -> Result<usize, String> {
     maps.number(name).ok_or_else(|| format!("there is no map {name}"))
-}
-
-fn distinct(numbers: impl Iterator<Item = usize>) -> Vec<usize> {
-    let mut numbers: Vec<_> = numbers.collect();
-    numbers.sort_unstable();
-    numbers.dedup();
-    numbers
 }

@@ -93,7 +93,7 @@ impl CompiledRoutes {
         let found = self.internal_route(request, &mut requirements, &asks);
         effects.decided_for = effects.decided_for.and(requirements.decided_for);
         let Some((route, application, matched)) = found? else { return Ok(None) };
-        route.note_page(&self.maps, request, &matched, effects);
+        effects.is_ambiguous |= matched.is_ambiguous;
         route.collect(request, &matched, effects);
         (effects.auth, effects.authorizers) = (requirements.auth, requirements.authorizers);
         for change in &route.request_headers {
@@ -192,8 +192,8 @@ impl CompiledRoute {
 /// # Errors
 /// Such a path climbs above the root; this is the answer.
 pub(crate) fn read_by_application(named: &Request) -> Result<Vec<Request>, Answer> {
-    let read = named.read_without_parameters(false).map_err(|bad| {
-        let why = format!("without its parameters (;), {}", bad.0);
+    let read = named.other_readings(false).map_err(|bad| {
+        let why = format!("as some applications read it (; and \\), {}", bad.0);
         Answer::refused(StatusCode::FORBIDDEN, why)
     })?;
     Ok(read.into_iter().map(|path| Request { path, ..named.clone() }).collect())
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn an_application_may_read_a_path_without_parameters() {
+    fn an_application_may_read_another_path() {
         let read = |uri: &str| {
             let read = read_by_application(&named(uri)).ok()?;
             Some(read.into_iter().map(|read| String::from_utf8(read.path).unwrap()).collect())
@@ -252,7 +252,10 @@ mod tests {
         assert_eq!(read("/a%3bx/b"), paths(&["/a/b"]));
         assert_eq!(read("/;/a/b;"), paths(&["/a/b"]));
         assert_eq!(read("/a%3bx;y/b"), paths(&["/a/b", "/a;x/b"]));
+        assert_eq!(read("/a\\b"), paths(&["/a/b"]));
+        assert_eq!(read("/a%5Cb;c"), paths(&["/a\\b", "/a/b", "/a/b;c"]));
         assert_eq!(read("/..;/a"), None);
+        assert_eq!(read("/a\\..\\..\\b"), None);
     }
 
     #[test]

@@ -117,16 +117,18 @@ pub(crate) async fn ask(context: &Context<'_>, authorizer: &Authorizer) -> (Stri
     (who, verdict)
 }
 
-/// The client's request with the paths that remain without parameters (`/manager;x`).
+/// The client's request with the other paths that applications may read in it.
 fn readings(request: &Request) -> Result<Vec<Request>, BadPath> {
     // Most paths have none, and need no copy of the request.
-    let is_escape = |digits: &[u8]| digits.eq_ignore_ascii_case(b"%3b");
-    if !request.uri.contains(&b';') && !request.uri.windows(3).any(is_escape) {
+    let is_escape =
+        |signs: &[u8]| [&b"%3b"[..], b"%5c"].iter().any(|it| signs.eq_ignore_ascii_case(it));
+    let is_special = |byte: &u8| matches!(byte, b';' | b'\\');
+    if !request.uri.iter().any(is_special) && !request.uri.windows(3).any(is_escape) {
         return Ok(Vec::new());
     }
     let mut sent = request.without_body();
     sent.restart()?;
-    let read = sent.read_without_parameters(false)?.into_iter();
+    let read = sent.other_readings(false)?.into_iter();
     Ok(read.map(|path| Request { uri: uri(&path, &sent), path, ..sent.clone() }).collect())
 }
 
