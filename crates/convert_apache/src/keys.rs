@@ -11,11 +11,16 @@ use super::sections::{Kind, Part, named};
 const FORMATS: [&str; 4] = ["combined", "common", "vhost_combined", ""];
 
 /// Sets keys for which the server and the folder of the site count.
-pub(super) fn set(parts: &[Part<'_>], site: &mut Section, has_php: bool) -> Vec<String> {
+pub(super) fn set(
+    parts: &[Part<'_>],
+    root: Option<&str>,
+    site: &mut Section,
+    has_php: bool,
+) -> Vec<String> {
     let index = index(parts, site);
     site.set_list("index", index.clone());
     front_controller(parts, site, has_php);
-    htaccess(parts, site);
+    htaccess(parts, root, site);
     super::options::links(parts, site);
     error_pages(parts, site);
     access_log(parts, site);
@@ -108,7 +113,9 @@ pub(super) fn other_access_files(
 }
 
 /// `AllowOverride`
-fn htaccess(parts: &[Part<'_>], site: &mut Section) {
+fn htaccess(parts: &[Part<'_>], root: Option<&str>, site: &mut Section) {
+    let parts_of_root =
+        root.map_or(0, |root| root.split('/').filter(|one| !one.is_empty()).count());
     let is_list = |one: &Directive| !one.word().eq_ignore_ascii_case("none");
     let lists = named(parts, &["allowoverridelist"]).any(|(_, one)| is_list(one));
     let mut is_on = lists;
@@ -120,6 +127,10 @@ fn htaccess(parts: &[Part<'_>], site: &mut Section) {
             false if own => part_of.push(directive),
             false if is_on => directive.left_out(site, ".htaccess files hold for the whole site"),
             false => {}
+        }
+        if own && matches!(part.kind, Kind::Directory(depth) if depth < parts_of_root) {
+            let text = "files above the site's folder are not read; `sendoff check` names them";
+            site.note(&directive.place, format!("{}: {text}", directive.text()));
         }
         if own && !directive.word().eq_ignore_ascii_case("all") {
             let text = format!("{}: .htaccess files may have all directives", directive.text());

@@ -152,7 +152,7 @@ impl Site<'_> {
             site.set_in("alias", &alias.path, alias.folder.clone());
         }
         let has_php = php::keys(&parts, is_whole, &self.name, &mut site, groups);
-        let index = keys::set(&parts, &mut site, has_php);
+        let index = keys::set(&parts, mapping.root.as_deref(), &mut site, has_php);
         let blocks = [self.main, self.host.unwrap_or_default()];
         keys::other_access_files(blocks, &parts, &mut routes);
         keys::no_index(&parts, &mut routes);

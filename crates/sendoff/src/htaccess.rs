@@ -56,6 +56,7 @@ impl HtaccessReport {
             Self { lines, left_out, files, folders, started, stopped, ignored, cache_lines };
         let obeyed = folders_of(config, |obeys| obeys != Htaccess::Ignored);
         obeyed.iter().for_each(|folder| report.walk(folder, Self::read));
+        report.look_above(&obeyed);
         for folder in folders_of(config, |obeys| obeys == Htaccess::Ignored) {
             if !obeyed.iter().any(|other| folder.starts_with(other)) {
                 report.walk(folder, Self::read_ignored);
@@ -72,6 +73,21 @@ impl HtaccessReport {
             ));
         }
         report
+    }
+
+    /// Names files above the folders of sites, which Apache reads where `AllowOverride` lets it.
+    fn look_above(&mut self, folders: &BTreeSet<&Path>) {
+        let above: BTreeSet<_> =
+            folders.iter().flat_map(|folder| folder.ancestors().skip(1)).collect();
+        for folder in above {
+            let path = folder.join(".htaccess");
+            if parsed(&path, self.cache_lines).is_some() {
+                self.line(format!(
+                    "{}: not read, because it is above the folder of the site: should the same hold there?",
+                    path.display()
+                ));
+            }
+        }
     }
 
     /// The number of files that were read.

@@ -53,7 +53,12 @@ fn files_below_the_root_are_read_and_those_that_are_ignored_are_named() {
     site.write("types/.htaccess", "AddType text/x .x\n");
     let said = check(&site, "");
     assert!(said.contains(", 3 .htaccess files: fine\n"), "{said}");
+    let above = site.write_at(site.outside(".htaccess"), "Require all denied\n");
+    let named =
+        format!("{}: not read, because it is above the folder of the site", above.display());
+    assert!(check(&site, "").contains(&named));
     let ignored = check(&site, "htaccess = false");
+    assert!(!ignored.contains(&named), "{ignored}");
     let part =
         "data/.htaccess, and 1 more files: about access, and ignored because of htaccess = false";
     assert!(ignored.contains(part), "{ignored}");

@@ -296,6 +296,10 @@ fn files_in_folders_hold_for_the_whole_site() {
         "<Directory /srv/a>\nAllowOverride All\n</Directory>\n<Directory /srv/a/x>\nAllowOverride None\n</Directory>",
     );
     assert_eq!(made.left_out, 1, "{}", made.text);
+    let above = "files above the site's folder are not read";
+    has("<Directory /srv>\nAllowOverride All\n</Directory>", above);
+    let own = host("<Directory /srv/a>\nAllowOverride All\n</Directory>");
+    assert!(!own.text.contains(above), "{}", own.text);
 }
 
 #[test]

@@ -30,8 +30,8 @@ pub fn sent_cookies(fields: &HeaderMap) -> impl Iterator<Item = (&[u8], &[u8])> 
     })
 }
 
-/// True if every application reads no other cookie than the one with this name, whose value is
-/// made of letters and digits.
+/// True if every application reads no other cookie than the one with this name, which binds the
+/// client to a host.
 #[must_use]
 pub fn is_only_cookie(fields: &HeaderMap, name: &str) -> bool {
     let mut parts = fields
@@ -41,8 +41,13 @@ pub fn is_only_cookie(fields: &HeaderMap, name: &str) -> bool {
     parts.all(|part| {
         let part = part.strip_prefix(b" ").unwrap_or(part);
         let value = part.strip_prefix(name.as_bytes()).and_then(|rest| rest.strip_prefix(b"="));
-        value.is_some_and(|value| value.iter().all(u8::is_ascii_alphanumeric))
+        value.is_some_and(is_tag)
     })
+}
+
+/// True for a value as the server makes it for a host: 16 hexadecimal digits.
+fn is_tag(value: &[u8]) -> bool {
+    value.len() == 16 && value.iter().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
 }
 
 /// The value of the first cookie with this name.
@@ -74,11 +79,12 @@ mod tests {
             let values = fields.iter().map(|field| (COOKIE, field.parse().unwrap()));
             is_only_cookie(&values.collect(), "node")
         };
-        assert!(is_only(&[]) && is_only(&["node=a1"]) && is_only(&["node=a1; node=b2", "node="]));
-        for other in
-            ["node=a1; a=b", "node=a1; a", "a", "node", "node=x a=b", "node=x,a=b", "node=x;", ""]
-        {
-            assert!(!is_only(&[other]) && !is_only(&["node=a1", other]), "{other}");
+        let (own, two) = ("node=0123456789abcdef", "node=0123456789abcdef; node=fedcba9876543210");
+        assert!(is_only(&[]) && is_only(&[own]) && is_only(&[two]));
+        let ends = ["; a=b", "; a", " a=b", ",a=b", ";", "0"].map(|end| format!("{own}{end}"));
+        let short = ["a", "node", "node=", "node=x", "node=0123456789ABCDEF", ""];
+        for other in ends.iter().map(String::as_str).chain(short) {
+            assert!(!is_only(&[other]) && !is_only(&[own, other]), "{other}");
         }
     }
 
