@@ -64,6 +64,8 @@ _READ = object()
 # With version 2.4 Starlette would wait for send() to fail, and a stream without data would never
 # end. uvicorn also announces 2.3.
 _ASGI = {"version": "3.0", "spec_version": "2.3"}
+# The names of versions that ASGI has, where they are other ones than CGI's.
+_VERSIONS = {"2.0": "2", "3.0": "3"}
 
 
 class Disconnected(OSError):
@@ -607,10 +609,11 @@ def scope_of(environ):
     path = root + environ["PATH_INFO"].encode("latin-1")
     uri = environ.get("REQUEST_URI", "").encode("latin-1").partition(b"?")[0]
     client = environ.get("REMOTE_ADDR")
+    version = environ["SERVER_PROTOCOL"].partition("/")[2]
     return {
         "type": "http",
         "asgi": _ASGI,
-        "http_version": environ["SERVER_PROTOCOL"].partition("/")[2],
+        "http_version": _VERSIONS.get(version, version),
         "method": environ["REQUEST_METHOD"],
         "scheme": environ["wsgi.url_scheme"],
         "path": path.decode("utf-8", "replace"),

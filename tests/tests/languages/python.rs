@@ -15,7 +15,8 @@ use std::process::{Command, Stdio};
 
 use rustix::process::Signal;
 use sendoff_tests::{
-    Broken, Framing, LIMIT, Request, Response, Server, Site, overwrite, pattern, processes, wait,
+    Broken, Framing, Http2, LIMIT, Request, Response, Server, Site, overwrite, pattern, processes,
+    wait,
 };
 use server::{Python, Reference};
 
@@ -672,6 +673,8 @@ fn asgi_applications_share_an_event_loop() {
     let request = Request::get("/scope?a=%C3%A9").header("X-Own", "field");
     let scope = "['http', '1.1', 'GET', 'http', '/scope', b'/scope', b'a=%C3%A9', '', b'field', '127.0.0.1']";
     assert_eq!(server.ask(&request).text(), scope);
+    let over_http2 = Http2::connect(server.clear_addr()).ask(&request).text();
+    assert_eq!(over_http2, scope.replacen("'1.1'", "'2'", 1));
     for n in [0, 1, 70_000, 3 * MB] {
         let page = server.get(&format!("/made?n={n}&piece=50000"));
         assert!(page.expect(200) == made(n), "{n}");

@@ -3,8 +3,8 @@
 //! PHP makes variables of them (`php_default_treat_data()`, `php_register_variable_ex()`): `?+a.b`,
 //! `?a[b` and `?a_b%00c` are all `a_b`, and `a[]` is an element of the array `a`. Rack and qs leave
 //! brackets out: `?[a]` is `a`. Other applications decode form data without these rules; a few also
-//! separate parameters by `;`, or leave `+` as it is. A rule that blocks requests must hold for
-//! every such application.
+//! separate parameters by `;`, leave `+` as it is, or drop a `?` at the beginning. A rule that
+//! blocks requests must hold for every such application.
 
 use std::borrow::Cow;
 
@@ -91,7 +91,10 @@ impl ParameterName {
     ) -> impl Iterator<Item = (&'q [u8], &'q [u8])> + 'q {
         let semicolons = query.contains(&b';').then(|| pairs(query, b"&;"));
         let brackets = query.split(|&byte| byte == b'&').filter_map(by_bracket);
+        // `URLSearchParams` drops a question mark at the beginning.
+        let first = query.strip_prefix(b"?").and_then(|query| pairs(query, b"&").next());
         let pairs = pairs(query, b"&").chain(semicolons.into_iter().flatten()).chain(brackets);
+        let pairs = pairs.chain(first);
         pairs.filter(|(name, _)| self.is(name))
     }
 
@@ -177,6 +180,7 @@ mod tests {
         // Rack and qs leave brackets out, and qs looks for the end of a name at brackets.
         assert_eq!(found("a", "[a]=1&a]=2&]a=3&%5Ba%5d=4&[x][a]=5&x[a]=6"), ["1", "2", "3", "4"]);
         assert_eq!(found("a", "a[=]=1&x=2]=3"), ["]=1", "1"]);
+        assert_eq!(found("a", "?a=1&?a=2"), ["1"]);
         assert_eq!(found("a", "%u0061=%u0064el"), ["%u0064el", "del"]);
     }
 
