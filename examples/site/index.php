@@ -17,8 +17,8 @@ page_top('Pages from PHP, without the copies', '/');
 ?>
 <p>Sendoff is a web server that runs PHP. Your scripts stay as they are. When a script sends a file, other servers copy
 every byte of it four times: into PHP, into PHP's output buffer, to the web server, to the client. Sendoff takes the <em>open
-file</em> from the script instead, and the kernel sends it from there.</p>
-<img class="picture" src="/picture.svg" width="760" height="330" alt="With nginx and php-fpm a file is copied to PHP, to its output buffer, to nginx, and to the client. With Sendoff PHP passes the open file on, and the kernel sends it to the client.">
+file</em> from the script instead, and sends all clients one copy of it.</p>
+<img class="picture" src="/picture.svg" width="760" height="330" alt="With nginx and php-fpm a file is copied to PHP, to its output buffer, to nginx, and to the client. With Sendoff PHP passes the open file on to the front, which sends it to the client.">
 <p>So the worker that ran the script is free at once, and the server spends less time on most pages:</p>
 <?php page_figures('Processor time of the whole server side for one response, in µs', [
     "echo 'hello'" => 'hello',

@@ -4,7 +4,8 @@
 //! `http.cookies`, on which aiohttp and bottle rest, also ends a value at white space, and takes a
 //! quoted text with its semicolons for one value; Perl's CGI separates by `,`, too; parsers of RFC
 //! 2965 do both. Node's `cookie` decodes what quotation marks enclose, and `cookie-parser` reads
-//! JSON behind `j:`.
+//! JSON behind `j:`. WebOb, on which Pyramid rests, looks for names anywhere, and passes over bytes
+//! that belong to no name and no value.
 
 use std::borrow::Cow;
 
@@ -31,18 +32,21 @@ enum Quotes {
     Enclose,
     /// They are removed, and the value is decoded then.
     Around,
+    /// They end a cookie, as brackets do; backslashes are passed over.
+    Skipped,
 }
 
 /// RFC 6265: PHP, Go, Rack, Django.
 const PLAIN: Splitting = Splitting { separators: b";", quotes: Quotes::Plain };
 
-/// Other ways: Node; Werkzeug, Python, Perl's and Ruby's CGI, RFC 2965.
-const OTHERS: [Splitting; 5] = [
+/// Other ways: Node; Werkzeug, Python, Perl's and Ruby's CGI, RFC 2965, WebOb.
+const OTHERS: [Splitting; 6] = [
     Splitting { separators: b";", quotes: Quotes::Around },
     Splitting { separators: b";", quotes: Quotes::Enclose },
     Splitting { separators: b"; \t", quotes: Quotes::Enclose },
     Splitting { separators: b";,", quotes: Quotes::Plain },
     Splitting { separators: b";, \t", quotes: Quotes::Enclose },
+    Splitting { separators: b";, \t\"[]", quotes: Quotes::Skipped },
 ];
 
 /// A cookie as it was sent.
@@ -72,7 +76,7 @@ impl Splitting {
         };
         let rest = rest.trim_ascii_start();
         let quoted = match self.quotes {
-            Quotes::Plain | Quotes::Around => None,
+            Quotes::Plain | Quotes::Around | Quotes::Skipped => None,
             Quotes::Enclose => quoted(rest).filter(|&end| {
                 let behind = &rest[end..];
                 behind.first().is_some_and(ends)
@@ -91,7 +95,11 @@ impl Splitting {
             let value = trimmed(value);
             match self.quotes {
                 Quotes::Enclose => append(&mut text, name, &unquoted(value)),
-                Quotes::Plain => append(&mut text, &decoded(name), &decoded(first_element(value))),
+                Quotes::Plain => {
+                    let name = decoded(name);
+                    elements(value).for_each(|value| append(&mut text, &name, &decoded(value)));
+                }
+                Quotes::Skipped => append(&mut text, &unescaped(name), &unescaped(value)),
                 Quotes::Around => append(&mut text, name, &read_by_node(value)),
             }
         }
@@ -111,9 +119,14 @@ fn quoted(text: &[u8]) -> Option<usize> {
     }
 }
 
-/// The first element of a value, which is a list for Perl's and Ruby's CGI. Most programs take it.
-fn first_element(value: &[u8]) -> &[u8] {
-    value.split(|&byte| byte == b'&').next().unwrap_or_default()
+/// The elements of a value, which is a list for Perl's and Ruby's CGI.
+fn elements(value: &[u8]) -> impl Iterator<Item = &[u8]> {
+    value.split(|&byte| byte == b'&')
+}
+
+/// A text without its backslashes.
+fn unescaped(text: &[u8]) -> Vec<u8> {
+    text.iter().copied().filter(|&byte| byte != b'\\').collect()
 }
 
 fn decoded(text: &[u8]) -> Cow<'_, [u8]> {
@@ -154,7 +167,7 @@ pub fn are_read_alike(field: &[u8]) -> bool {
     let has_json = || field.windows(JSON_VALUE.len()).any(|bytes| bytes == JSON_VALUE);
     field.iter().all(|&byte| {
         let before = std::mem::replace(&mut last, byte);
-        let is_plain = byte.is_ascii_graphic() && !b",\"%+&".contains(&byte);
+        let is_plain = byte.is_ascii_graphic() && !b",\"%+&[]\\".contains(&byte);
         is_plain || byte == b' ' && before == b';'
     }) && !has_json()
 }
@@ -210,7 +223,8 @@ impl ParameterName {
                 is_missing = false;
                 match splitting.quotes {
                     Quotes::Enclose => values.extend([value.to_vec(), unquoted(value)]),
-                    Quotes::Plain => values.push(decoded(first_element(value)).into()),
+                    Quotes::Plain => values.extend(elements(value).map(|one| decoded(one).into())),
+                    Quotes::Skipped => values.push(unescaped(value)),
                     Quotes::Around => values.push(read_by_node(value)),
                 }
             }
@@ -220,7 +234,11 @@ impl ParameterName {
     }
 
     fn cookies<'f>(&self, splitting: Splitting, field: &'f [u8]) -> impl Iterator<Item = Sent<'f>> {
-        splitting.cookies(field).filter(|(name, _)| self.is_plainly(name))
+        let is_it = move |name: &[u8]| match splitting.quotes {
+            Quotes::Skipped => self.is_plainly(&unescaped(name)),
+            Quotes::Plain | Quotes::Enclose | Quotes::Around => self.is_plainly(name),
+        };
+        splitting.cookies(field).filter(move |(name, _)| is_it(name))
     }
 }
 
@@ -259,6 +277,8 @@ mod tests {
             ("x=1; \u{a0}role=evil\u{a0}", "x=1; role=evil"),
             ("x=1; role=\"%65vil\"", "x=1; role=evil"),
             ("x=1; role=j%3A%22evil%22", "x=1; role=evil"),
+            ("x=1; [role=\\evil\"", "x=1; role=evil"),
+            ("x=1; role=y&%65vil", "x=1; role=y; role=evil"),
         ] {
             let read = strings(cookie_texts(field.as_bytes()));
             assert!(read.iter().any(|read| read == reading), "{field:?}: {read:?}");
@@ -291,6 +311,12 @@ mod tests {
             "role=\"evil|",
             "role=j:\"evil\"",
             "role=j%3a%22ev\\u0069l%22",
+            "x=1; [role=evil",
+            "\\role=evil",
+            "\"role=evil",
+            "role=\\evil",
+            "role=evil]",
+            "role=x&evil",
         ] {
             assert!(
                 values(field).iter().any(|value| value == "evil"),

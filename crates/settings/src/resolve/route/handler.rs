@@ -1,4 +1,4 @@
-//! What answers the requests of a route.
+//! The handler of a route.
 
 use sendoff_config::{Address, Attachment, Handler, Matching, ProxyAddress};
 use sendoff_setting_values::{AppAddress, At, Php, Place};
