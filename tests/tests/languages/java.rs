@@ -127,6 +127,12 @@ fn responses_are_those_of_the_http_connector() {
             get("/page.jsp?name=%C3%BC&empty="),
             Request::post("/servlet/echo", "text/plain", pattern(1, 1_000_000)),
             Request::post("/servlet/echo", "text/plain", ""),
+            Request::post(
+                "/servlet/characters",
+                "application/json",
+                "{\"a\":\"\u{e4}\"}".repeat(5_000),
+            ),
+            Request::post("/servlet/characters", "text/plain;charset=utf-8", ""),
             Request::post("/servlet/half", "text/plain", pattern(2, 500_000)),
             Request::post("/servlet/listeners", "text/plain", pattern(3, 300_000)),
             Request::post("/servlet/listeners", "text/plain", ""),

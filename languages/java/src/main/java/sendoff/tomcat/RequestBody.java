@@ -12,7 +12,10 @@ final class RequestBody implements InputBuffer {
 
     private static final int BUFFER = 16 * 1024;
 
-    private final ByteBuffer own = ByteBuffer.allocateDirect(BUFFER);
+    /** The connection writes into it. */
+    private final ByteBuffer received = ByteBuffer.allocateDirect(BUFFER);
+    /** The same bytes with an array, which Tomcat's decoder of characters demands. */
+    private final ByteBuffer own = ByteBuffer.allocate(BUFFER);
     /** Bytes that have been read and not yet passed to the application. */
     private ByteBuffer waiting = own;
     private Connection connection;
@@ -58,9 +61,9 @@ final class RequestBody implements InputBuffer {
             return true;
         }
         if (!hasEnded) {
-            int length = connection == null ? 0 : connection.read(own);
+            int length = connection == null ? 0 : connection.read(received);
+            own.clear().put(received.limit(length).position(0)).flip();
             waiting = own;
-            own.limit(length).position(0);
             hasEnded = length == 0;
         }
         return !hasEnded;

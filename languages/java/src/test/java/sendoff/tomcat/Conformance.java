@@ -40,6 +40,7 @@ public final class Conformance extends HttpServlet {
             case "/request" -> request(request, response);
             case "/parameters" -> response.getWriter().print(new java.util.TreeMap<>(request.getParameterMap()).keySet());
             case "/echo" -> request.getInputStream().transferTo(response.getOutputStream());
+            case "/characters" -> request.getReader().transferTo(response.getWriter());
             case "/half" -> response.getWriter().print(request.getInputStream().read());
             case "/file" -> file(request, response);
             case "/status" -> response.setStatus(number(request, "n"));
