@@ -5,8 +5,9 @@
 
 local rust = ...
 
-local error, getmetatable, math_type, next, pairs, rawequal, rawget, rawlen, rawset, select, setmetatable, tostring, type =
-	error, getmetatable, math.type, next, pairs, rawequal, rawget, rawlen, rawset, select, setmetatable, tostring, type
+local error, getmetatable, next, pairs, rawequal, rawget, rawlen, rawset, select, setmetatable, tostring, type =
+	error, getmetatable, next, pairs, rawequal, rawget, rawlen, rawset, select, setmetatable, tostring, type
+local to_integer, tonumber = math.tointeger, tonumber
 local real_string, real_table = string, table
 local concat, sort, unpack = table.concat, table.sort, table.unpack
 local create, resume, close_coroutine = rust.create_coroutine, coroutine.resume, coroutine.close
@@ -139,6 +140,17 @@ end
 
 local tables = { pack = rust.worked(real_table.pack) }
 
+-- An argument that has to be an integer, as the library reads it.
+local function integer(value, number, name)
+	local read = type(value) == "string" and tonumber(value) or value
+	local whole = type(read) == "number" and to_integer(read)
+	if not whole then
+		local why = type(read) == "number" and "number has no integer representation" or "number expected, got " .. type(value)
+		error("bad argument #" .. number .. " to '" .. name .. "' (" .. why .. ")", 3)
+	end
+	return whole
+end
+
 -- The library reads elements through metatables, and each may lead to another table.
 local function plain(list, first, last)
 	if type(list) ~= "table" or getmetatable(list) == nil then
@@ -155,8 +167,8 @@ function tables.unpack(list, first, last)
 	if last == nil and type(list) ~= "table" and getmetatable(list) == nil then
 		error("bad argument #1 to 'unpack' (table expected, got " .. type(list) .. ")", 2)
 	end
-	first, last = first or 1, last or #list
-	if math_type(first) == "integer" and math_type(last) == "integer" and last - first > 1000 then
+	first, last = integer(first or 1, 2, "unpack"), integer(last or #list, 3, "unpack")
+	if last - first > 1000 then
 		rust.charge(last - first)
 		list = plain(list, first, last)
 	end
@@ -169,12 +181,8 @@ function tables.insert(t, ...)
 		t[last] = (...)
 	elseif count == 2 then
 		local place, value = ...
-		if math_type(place) ~= "integer" and type(place) == "number" then
-			place = place // 1 | 0
-		end
-		if type(place) ~= "number" then
-			error("bad argument #2 to 'insert' (number expected, got " .. type(place) .. ")", 2)
-		elseif place < 1 or place > last then
+		place = integer(place, 2, "insert")
+		if place < 1 or place > last then
 			error("bad argument #2 to 'insert' (position out of bounds)", 2)
 		end
 		for i = last, place + 1, -1 do
@@ -188,9 +196,8 @@ end
 
 function tables.remove(t, place)
 	local last = #t
-	if place == nil then
-		place = last
-	elseif place ~= last and (place < 1 or place > last + 1) then
+	place = place == nil and last or integer(place, 2, "remove")
+	if place ~= last and (place < 1 or place > last + 1) then
 		error("bad argument #2 to 'remove' (position out of bounds)", 2)
 	end
 	local removed = t[place]
@@ -204,6 +211,7 @@ end
 
 function tables.move(from, first, last, to, target)
 	target = target or from
+	first, last, to = integer(first, 2, "move"), integer(last, 3, "move"), integer(to, 4, "move")
 	if to > first and to <= last and rawequal(target, from) then
 		for i = last - first, 0, -1 do
 			target[to + i] = from[first + i]
@@ -217,7 +225,7 @@ function tables.move(from, first, last, to, target)
 end
 
 function tables.concat(list, between, first, last)
-	first, last = first or 1, last or #list
+	first, last = integer(first or 1, 3, "concat"), integer(last or #list, 4, "concat")
 	rust.charge(last - first)
 	return concat(plain(list, first, last), between, first, last)
 end

@@ -313,3 +313,41 @@ fn errors_that_are_caught_are_strings() {
         assert!(value.starts_with("string /scripts/test.lua:1: "), "{call}: {value}");
     }
 }
+
+/// Functions that are written anew take the same arguments as the library's, with the same errors.
+#[test]
+fn tables_are_changed_as_by_the_library() {
+    let (sandbox, library) = (Sandbox::new(), mlua::Lua::new());
+    for call in [
+        "table.insert(t, 'x')",
+        "table.insert(t, 1, 'x')",
+        "table.insert(t, 2.0, 'x')",
+        "table.insert(t, '2', 'x')",
+        "table.insert(t, '0x4', 'x')",
+        "table.insert(t, 1.5, 'x')",
+        "table.insert(t, 'one', 'x')",
+        "table.insert(t, {}, 'x')",
+        "table.insert(t, 5, 'x')",
+        "table.insert(t)",
+        "table.remove(t)",
+        "table.remove(t, '1')",
+        "table.remove(t, 1.5)",
+        "table.remove(t, 7)",
+        "table.move(t, '1', 2.0, 3)",
+        "table.move(t, 1, 2, true)",
+        "table.concat(t, ',', '2', 3.0)",
+        "table.concat(t, ',', 1.5)",
+        "table.unpack(t, '2', 3)",
+        "table.unpack(t, 1, 2.5)",
+    ] {
+        let source = format!(
+            "local t = {{ 'a', 'b', 'c' }} local got = {{ pcall(function() return {call} end) }} \
+             local text = '' for _, list in ipairs {{ got, t }} do \
+             for _, value in ipairs(list) do text = text .. tostring(value):gsub('^.-:1: ', '') .. ' ' end end \
+             text = text:gsub('table: 0x%x+', 'table') return text"
+        );
+        let expected: String = library.load(&source).eval().unwrap();
+        let script = source.replace("return text", "lighty.content = { text } return 200");
+        assert_eq!(sandbox.answer(&script), expected, "{call}");
+    }
+}

@@ -164,6 +164,7 @@ const ENDLESS: &[&str] = &[
     "table.sort(setmetatable({}, { __len = function() return 1 << 30 end }), math.type)",
     "local t = {} for i = 1, 100000 do t[i] = i % 7 end table.sort(t, function() return true end)",
     "while true do pcall(table.unpack, {}, 1, 900000) end",
+    "while true do pcall(table.unpack, {}, '1', 900000) end",
     "while true do lighty.c.md('sha512', ('x'):rep(1000000)) end",
     "while true do lighty.c.urlenc(('x'):rep(1000000)) end",
     "while true do sendoff.json.decode('[' .. ('1,'):rep(100000) .. '1]') end",
