@@ -285,6 +285,21 @@ fn nobody_waits_for_a_part() {
 }
 
 #[test]
+fn explain_says_why_a_request_is_passed_on() {
+    let kept = CachingServer::start("10m");
+    let explained = |field| kept.server.explain("/page.php", &["--header", field]).unwrap();
+    for (field, why) in [
+        ("Cookie: session=1", "it has cookies"),
+        ("Authorization: Basic YTpi", "it has the field Authorization"),
+    ] {
+        let text = explained(field);
+        let line = format!("the page cache passes the request on: {why}");
+        assert!(text.contains(&line), "{text}");
+    }
+    assert!(!explained("X-A: b").contains("passes the request on"));
+}
+
+#[test]
 fn conditions_of_clients_are_met_with_the_whole_page() {
     let kept = CachingServer::start("10m");
     let target = "/page.php?tag=%22t%22";

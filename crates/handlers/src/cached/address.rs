@@ -9,7 +9,8 @@ use sendoff_delivery::segment::Segment;
 use sendoff_message::response::ResponseHead;
 use sendoff_page_cache::{Key, LsCacheRequest, Page, Validity};
 
-use super::{CacheLookup, HIT, OriginApplication, admits_cookies, answer, keeping};
+use super::lookup::{admits_cookies, keeping};
+use super::{CacheLookup, HIT, OriginApplication, answer};
 use crate::context::Context;
 
 /// The common part of all lookups for an address.

@@ -9,7 +9,7 @@ use sendoff_message::request::Request;
 use sendoff_message::response::ResponseHead;
 use sendoff_page_cache::{ApplicationOutcome, Flight, MakePermit, Page, PurgeCount};
 
-use super::{Answered, CacheLookup, Miss, Templates};
+use super::{CacheLookup, Miss, Reply, Templates};
 use crate::context::Context;
 use crate::outcome::Outcome;
 
@@ -43,19 +43,19 @@ impl CacheLookup<'_> {
         begun: PurgeCount,
         templates: Templates,
         sink: &mut dyn Sink,
-    ) -> Result<Option<Answered>, Cut> {
+    ) -> Result<Option<Reply>, Cut> {
         let cache = &self.context.services.page_cache;
         let flight = cache.fly(self.key_of(page), &self.context.request.headers);
         let send = self.send(page, "hit; detail=stale", sink);
         let is_sent = match flight {
             Flight::Make(permit) if templates == Templates::Pages && page.asks_for_assembly() => {
                 let due = Due { old: Arc::clone(page), begun, permit };
-                return send.await.map(|is_sent| is_sent.then_some(Answered::Stale(due)));
+                return send.await.map(|is_sent| is_sent.then_some(Reply::Stale(due)));
             }
             Flight::Make(permit) => tokio::join!(send, self.renew(page, begun, permit)).0,
             Flight::Wait(_) | Flight::MakeUnshared => send.await,
         };
-        is_sent.map(|is_sent| is_sent.then_some(Answered::Now(Outcome::Sent)))
+        is_sent.map(|is_sent| is_sent.then_some(Reply::Now(Outcome::Sent)))
     }
 
     /// Renews a page after the client has got the stale one.

@@ -146,7 +146,7 @@ pub(super) fn find(
     if !is_usual {
         return None;
     }
-    let FreshPage { page, outcome, body: segment } =
+    let FreshPage { page, status, body: segment } =
         CacheLookup::of(context, origin)?.fresh_template()?;
     budget.take_bytes(segment.len()).ok()?;
     let mut body = Body::default();
@@ -154,7 +154,7 @@ pub(super) fn find(
     let markup = context.services.markup.of(&page, &body)?;
     let mut head = markup.head(&page);
     head.age = page.age(SystemTime::now());
-    head.bare.field("Cache-Status", outcome);
+    head.bare.field("Cache-Status", status);
     let fragments = markup.kept(context);
     Some(PageToAssemble { head, body, ending: ResponseEnd::Complete, markup, fragments })
 }
