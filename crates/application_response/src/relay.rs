@@ -25,6 +25,9 @@ use sendoff_zero_copy::{self as zero_copy, ZeroCopy};
 pub struct RelayedBody<'a> {
     /// Bytes that came with the header block.
     pub rest: Bytes,
+    /// The announced length of the body, if nothing can follow it; `None`: the response ends when the
+    /// application says so.
+    pub length: Option<u64>,
     /// The application has sent more than its announced length.
     pub surplus: bool,
     /// The reader of the names in the body, if there are any.
@@ -35,7 +38,8 @@ pub struct RelayedBody<'a> {
     pub patience: &'a Patience,
 }
 
-/// Passes the body on, up to its end. The head has been queued or sent before.
+/// Passes the body on, up to its end. The head has been queued or sent before. An application that
+/// goes on working behind a body of the announced length keeps no client waiting, as behind nginx.
 pub async fn pass_body(
     site: &Site,
     request: &Request,
@@ -50,6 +54,7 @@ pub async fn pass_body(
         zero_copy: body.zero_copy,
         named: 0,
         surplus: body.surplus,
+        left: body.length,
         is_unbuffered: body.is_unbuffered,
         patience: body.patience,
         wait: Wait::NotNeeded,
@@ -58,7 +63,7 @@ pub async fn pass_body(
         ending: ResponseEnd::Failed,
     };
     relay.push(Segment::Bytes(body.rest)).await?;
-    relay.run().await?;
+    let has_ended = relay.run().await?;
     let Relay { surplus, zero_copy, trailers, ending, .. } = relay;
     sink.client().notes().generated += relay.generated;
     if surplus {
@@ -74,8 +79,11 @@ pub async fn pass_body(
         let why = format!("{who}: its body ends before the last name that X-ZeroCopy announced");
         return Err(Cut::application(why));
     }
-    // Frees the exchange's resources before the wait for a slow client.
-    drop(exchange);
+    // The exchange's resources are free before the wait for a slow client.
+    match has_ended {
+        HasEnded::Application => drop(exchange),
+        HasEnded::Body => exchange.drain(),
+    }
     if let Some(trailers) = trailers {
         sink.trailers(trailers)?;
     }
@@ -100,6 +108,8 @@ struct Relay<'a> {
     named: usize,
     /// The application has sent more than its announced length.
     surplus: bool,
+    /// Bytes that are missing of the announced length.
+    left: Option<u64>,
     is_unbuffered: bool,
     patience: &'a Patience,
     wait: Wait,
@@ -108,6 +118,14 @@ struct Relay<'a> {
     /// The fields behind the body.
     trailers: Option<Trailers>,
     ending: ResponseEnd,
+}
+
+/// The first end that is reached.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum HasEnded {
+    Application,
+    /// The client has the announced bytes, and the application goes on.
+    Body,
 }
 
 /// The worker's wait for a client that may be about to take more; at most one wait per response.
@@ -125,6 +143,7 @@ impl Relay<'_> {
         if let Segment::Bytes(bytes) = &segment {
             self.generated += bytes.len() as u64;
         }
+        self.left = self.left.map(|left| left.saturating_sub(segment.len()));
         match (&mut self.zero_copy, segment) {
             (Some(places), Segment::Bytes(mut bytes)) => {
                 while let Some(piece) = places
@@ -153,7 +172,7 @@ impl Relay<'_> {
         Ok(())
     }
 
-    async fn run(&mut self) -> Result<(), Cut> {
+    async fn run(&mut self) -> Result<HasEnded, Cut> {
         let exchange = self.exchange;
         loop {
             // Queues everything that has arrived before the first system call, so that a short
@@ -162,10 +181,14 @@ impl Relay<'_> {
                 && let Some(event) = exchange.try_next()
             {
                 if self.take(event).await? {
-                    return Ok(());
+                    return Ok(HasEnded::Application);
                 }
             }
             let event = match self.sink.send_now()? {
+                Progress::Done if self.left == Some(0) => {
+                    self.ending = ResponseEnd::Complete;
+                    return Ok(HasEnded::Body);
+                }
                 Progress::Done => unless_gone(self.sink, exchange.next()).await?,
                 Progress::Yield => {
                     tokio::task::yield_now().await;
@@ -187,7 +210,7 @@ impl Relay<'_> {
                 }
             };
             if self.take(event).await? {
-                return Ok(());
+                return Ok(HasEnded::Application);
             }
         }
     }

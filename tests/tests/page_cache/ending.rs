@@ -261,3 +261,25 @@ fn nothing_stands_in_unasked_for_what_an_application_says() {
     });
     assert_eq!((answer.status(), &*answer.text()), (500, "broken"));
 }
+
+/// The client has what was announced, and need not wait for work that follows; nor need the cache.
+#[test]
+fn a_body_of_the_announced_length_is_complete_before_its_script_ends() {
+    let script = "<?php while (ob_get_level()) ob_end_flush(); header('Content-Length: 4'); echo 'page'; flush();
+                  file_get_contents('pipe'); echo 'more'; file_put_contents('done', '.');";
+    for is_fpm in [false, true] {
+        let site = Site::with("works.php", script);
+        let pipe = site.fifo("pipe");
+        let fpm = is_fpm.then(|| Fpm::start(site.root(), ""));
+        let attached = |fpm: &Fpm| format!("fastcgi = {{ '.php' = '{}' }}", fpm.address());
+        let lines = fpm.as_ref().map(attached).unwrap_or_default();
+        let kept = CachingServer::with_lines(site, &lines, "10m");
+        let mut client = kept.server.connect();
+        let mut ask = || client.ask(&Request::get("/works.php"));
+        assert_eq!(ask().text(), "page");
+        // The connection is free for the next request, and the page is kept.
+        wait::for_some("a kept page", || Some(ask()).filter(is_hit));
+        pipe.release();
+        assert!(wait::until(LIMIT, || kept.site.path("done").exists()), "{}", kept.server.log());
+    }
+}

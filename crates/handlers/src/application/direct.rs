@@ -100,6 +100,7 @@ pub(crate) async fn take_over(
     }
     let body = RelayedBody {
         rest: Bytes::new(),
+        length: None,
         surplus: sent.surplus,
         zero_copy: None,
         is_unbuffered: false,

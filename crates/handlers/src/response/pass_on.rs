@@ -175,7 +175,10 @@ impl Call<'_> {
                 if !self.has_ordinary_zero_copy(&exchange) {
                     begun.head.fields.retain(|field| !field.is(zero_copy::FIELD));
                 }
-                let body = self.begin_body(*begun, zero_copy, decided_for, is_unbuffered, sink)?;
+                let may_go_on = !matches!(exchange, UpstreamExchange::Gateway(_));
+                let mut body =
+                    self.begin_body(*begun, zero_copy, decided_for, is_unbuffered, sink)?;
+                body.length = body.length.filter(|_| may_go_on);
                 let (site, request) = (self.context.site, self.context.request);
                 relay::pass_body(site, request, sink, exchange, body).await?;
                 Ok(Outcome::Sent)
@@ -299,10 +302,11 @@ impl Call<'_> {
         };
         decided_for.and(of_names).limit(&mut head);
         head.fields.retain(|field| !is_for_front(field.name()));
+        let length = head.length.filter(|_| has_body && head.value("Trailer").is_none());
         sink.begin(head)?;
         let zero_copy = zero_copy.filter(|_| has_body);
         let patience = &self.context.services.patience;
-        Ok(RelayedBody { rest, surplus: false, zero_copy, is_unbuffered, patience })
+        Ok(RelayedBody { rest, length, surplus: false, zero_copy, is_unbuffered, patience })
     }
 }
 
