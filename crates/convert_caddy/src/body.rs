@@ -2,7 +2,7 @@
 
 use sendoff_convert_document::{Directive, Place, Section};
 
-use super::conditions::{Clients, Requests, Seen};
+use super::conditions::{Clients, Conditions, Requests, Seen};
 use super::global::Global;
 use super::matcher::{Matcher, Matchers};
 use super::order::{self, Rank};
@@ -305,6 +305,17 @@ impl<'b> Builder<'b> {
                 step.directive.text()
             );
             self.site.note(&step.directive.place, text);
+        }
+        if step.requests.unknown.is_none() {
+            let alternatives = step.requests.alternatives.iter();
+            let ambiguous = Requests {
+                alternatives: alternatives.flat_map(Conditions::ambiguous).collect(),
+                ..Requests::all()
+            };
+            self.add(&ambiguous, scope.mark, seen, &|route, _| {
+                route.comment("Applications read the parameter in different ways.");
+                route.set("deny", true);
+            });
         }
         self.add(&step.requests, scope.mark, seen, &|route, path| {
             if is_changed {

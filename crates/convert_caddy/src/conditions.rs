@@ -104,6 +104,22 @@ impl Conditions {
         Some(both)
     }
 
+    /// For each parameter: the conditions under which one application reads it as they say and
+    /// another does not. Caddy reads parameters in one way alone.
+    pub(super) fn ambiguous(&self) -> Vec<Self> {
+        let opposite = |value: &Value| match value {
+            Value::String(text) => Value::String(format!("!{text}")),
+            _ => Value::Boolean(false),
+        };
+        let names = self.parameters.iter();
+        let ambiguous = names.map(|(name, values)| {
+            let mut one = self.clone();
+            one.parameters.entry(name.clone()).or_default().extend(values.iter().map(opposite));
+            one
+        });
+        ambiguous.collect()
+    }
+
     /// Sets the keys of a route, and returns the text for the path. Behind a mark, the path is the
     /// first group.
     pub(super) fn set(&self, mark: Option<usize>, seen: Seen<'_>, route: &mut Section) -> String {

@@ -23,6 +23,21 @@ fn files_of_the_configuration_are_hidden() {
 }
 
 #[test]
+fn parameters_that_applications_read_in_different_ways() {
+    let lines = "root * ROOT
+        @view query action=view
+        handle @view {
+            file_server
+        }
+        respond 403";
+    let pair = Original::caddy(lines, &["a.txt"]);
+    pair.same("/a.txt /a.txt?action=view /a.txt?x=1&action=view /a.txt?action=delete");
+    pair.closed(
+        "/a.txt?action=delete&action[]=view /a.txt?action=delete&x;action=view /a.txt?action=delete&+action=view",
+    );
+}
+
+#[test]
 fn more_directives_than_a_run_of_the_sort() {
     let mut lines = "root * ROOT\n".to_owned();
     // From a search for orders in which both ways of sorting differ.

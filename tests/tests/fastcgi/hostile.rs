@@ -298,3 +298,22 @@ fn tiny_records_cost_little() {
     eprintln!("200,000 tiny records: {used:?}");
     assert!(used < Duration::from_secs(1), "{used:?}");
 }
+
+/// A record of one byte does not become a chunk of its own if others have arrived with it.
+#[test]
+fn a_body_in_records_of_one_byte_reaches_the_client_in_few_chunks() {
+    const BYTES: usize = 200_000;
+    let hostile = Hostile::start();
+    let body: Vec<u8> = record(STDOUT, b"x").repeat(BYTES);
+    hostile.scripts.send((vec![stdout(HEAD), body, end()], Then::Silence)).unwrap();
+    let mut client = std::net::TcpStream::connect(hostile.server.clear_addr()).unwrap();
+    client
+        .write_all(
+            b"POST /app/x HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: 1\r\n\r\nx",
+        )
+        .unwrap();
+    let mut got = Vec::new();
+    client.read_to_end(&mut got).unwrap();
+    assert_eq!(got.iter().filter(|byte| **byte == b'x').count(), BYTES);
+    assert!(got.ends_with(b"\r\n0\r\n\r\n") && got.len() < BYTES * 11 / 10, "{} bytes", got.len());
+}
