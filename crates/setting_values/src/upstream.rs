@@ -17,6 +17,12 @@ impl Word for Backend {
         if text.contains(char::is_control) {
             return Err(Wrong::new("a control character is not allowed here"));
         }
+        if let Some((scheme, rest)) = text.split_once("://") {
+            let wrong = Wrong::new(format!("a host has no scheme such as {scheme}"));
+            return Err(wrong.help(format!(
+                "write \"{rest}\"; a route names the protocol: proxy = \"{scheme}://upstream:NAME\""
+            )));
+        }
         text.parse().map(Self).map_err(|why: String| {
             let wrong = Wrong::new(why);
             match text.split_ascii_whitespace().any(|word| word == "backup") {
