@@ -32,7 +32,7 @@ pub trait Client {
     fn note_slow(&mut self) {}
 
     /// True if the client took the response as fast as the application made it.
-    fn kept_up(&self) -> bool {
+    fn kept_up(&mut self) -> bool {
         false
     }
 
@@ -52,7 +52,7 @@ pub trait Client {
 
     /// True if the connection may go on in another protocol after this response
     /// ([`Switch`](crate::tunnel::Switch)).
-    fn may_switch(&self) -> bool {
+    fn may_switch(&mut self) -> bool {
         false
     }
 }

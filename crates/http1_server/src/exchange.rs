@@ -464,7 +464,7 @@ impl<T: Transport, S: Service> Client for Exchange<'_, T, S> {
         self.queue.note_slow();
     }
 
-    fn kept_up(&self) -> bool {
+    fn kept_up(&mut self) -> bool {
         self.kept_up
     }
 
@@ -481,7 +481,7 @@ impl<T: Transport, S: Service> Client for Exchange<'_, T, S> {
     }
 
     /// The unread rest of a body would look like bytes of the other protocol.
-    fn may_switch(&self) -> bool {
+    fn may_switch(&mut self) -> bool {
         matches!(self.unread, Unread::Nothing)
     }
 

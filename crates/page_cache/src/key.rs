@@ -48,6 +48,9 @@ const STEERING: [&str; 26] = [
     "x-url-scheme",
 ];
 
+/// Fields that the server sets for each request anew, and on which no page depends.
+const OF_EACH_REQUEST: [&str; 2] = ["traceparent", "tracestate"];
+
 /// Bytes of most keys.
 const USUAL: usize = 512;
 
@@ -135,10 +138,11 @@ impl Key {
 /// rules may depend on the client. A value that only repeats the client's address is left out, as
 /// `REMOTE_ADDR` is.
 fn append_ruled(text: &mut Vec<u8>, request: &Request) {
-    if request.ruled.is_empty() {
+    let names = request.ruled.iter().filter(|name| !OF_EACH_REQUEST.contains(&name.as_str()));
+    let mut names: Vec<_> = names.collect();
+    if names.is_empty() {
         return;
     }
-    let mut names: Vec<_> = request.ruled.iter().collect();
     names.sort_unstable_by_key(|name| name.as_str());
     append(text, &names.len().to_le_bytes());
     let address = request.peer.address();
@@ -255,6 +259,8 @@ mod tests {
         }
         let address = String::from_utf8(request(None).peer.address().into_owned()).unwrap();
         assert_eq!(ruled(&[("x-a", &address)], &x), ruled(&[], &x));
+        let traced = |id| ruled(&[("traceparent", id)], &["traceparent"]);
+        assert_eq!(traced("1"), traced("2"));
         let order = ["x-b", "x-a"];
         assert_eq!(ruled(&[("x-a", "1")], &xy), ruled(&[("x-a", "1")], &order));
     }

@@ -8,11 +8,13 @@ use http::{Method, StatusCode};
 use sendoff_config::Keeping;
 use sendoff_delivery::Progress;
 use sendoff_delivery::segment::Segment;
-use sendoff_exchange::client::Client;
+use sendoff_exchange::client::{Client, Lender};
 use sendoff_exchange::sink::{Fit, Room, Sink};
 use sendoff_message::Cut;
 use sendoff_message::request::Request;
 use sendoff_message::response::{ResponseEnd, ResponseHead, Trailers};
+use sendoff_report::explain::Report;
+use sendoff_report::log_line::Notes;
 
 use super::LARGEST;
 use super::flights::{Flight, MakePermit};
@@ -107,6 +109,9 @@ pub struct Recorder<'r, 'o> {
     state: State,
     /// The client gets no body: its copy is current.
     is_current: bool,
+    /// The end of the response for the client, if it has left while its page is being kept: the
+    /// page is made to its end for others, as nginx does.
+    lost: Option<Cut>,
 }
 
 impl<'r, 'o> Recorder<'r, 'o> {
@@ -118,7 +123,7 @@ impl<'r, 'o> Recorder<'r, 'o> {
         permit: Option<MakePermit>,
     ) -> Self {
         next.client().withhold_socket();
-        Self { next, order, permit, state: State::Waiting, is_current: false }
+        Self { next, order, permit, state: State::Waiting, is_current: false, lost: None }
     }
 
     /// Returns the outcome, after the handler has ended without an error.
@@ -236,7 +241,32 @@ impl<'r, 'o> Recorder<'r, 'o> {
 
     /// True if the following bytes are not for the client.
     fn swallows(&self) -> bool {
-        self.is_current || matches!(self.state, State::Swallowing(_))
+        self.is_current || self.lost.is_some() || matches!(self.state, State::Swallowing(_))
+    }
+
+    /// True if the response is being kept.
+    fn keeps(&self) -> bool {
+        matches!(self.state, State::Passing { kept: Some(_), .. })
+    }
+
+    /// Goes on without the client if the page is being kept; otherwise fails with its cut.
+    fn without_client<T>(&mut self, result: Result<T, Cut>, instead: T) -> Result<T, Cut> {
+        match result {
+            Err(cut) if self.keeps() => {
+                self.lost.get_or_insert(cut);
+                Ok(instead)
+            }
+            result => result,
+        }
+    }
+
+    /// Fails if the client has left, and its page is not kept after all.
+    fn is_wanted(&mut self) -> Result<(), Cut> {
+        let is_kept = self.keeps();
+        match self.lost.take_if(|_| !is_kept) {
+            Some(cut) => Err(cut),
+            None => Ok(()),
+        }
     }
 }
 
@@ -296,17 +326,23 @@ impl Sink for Recorder<'_, '_> {
 
     fn push(&mut self, segment: Segment) -> Result<Fit, Cut> {
         self.keep(&segment);
-        if self.swallows() { Ok(Fit::Whole) } else { self.next.push(segment) }
+        self.is_wanted()?;
+        if self.swallows() {
+            return Ok(Fit::Whole);
+        }
+        let pushed = self.next.push(segment);
+        self.without_client(pushed, Fit::Whole)
     }
 
     /// A page with trailers is not kept, because kept pages have none.
     fn trailers(&mut self, trailers: Trailers) -> Result<(), Cut> {
         self.supersede();
+        self.is_wanted()?;
         if self.swallows() { Ok(()) } else { self.next.trailers(trailers) }
     }
 
     fn end(&mut self, ending: ResponseEnd) -> Result<u64, Cut> {
-        let swallows = matches!(self.state, State::Swallowing(_));
+        let swallows = matches!(self.state, State::Swallowing(_)) || self.lost.is_some();
         let missing = if swallows { 0 } else { self.next.end(ending)? };
         if let State::Passing { kept, length } = &mut self.state
             && let Some(recording) = kept.take()
@@ -324,6 +360,7 @@ impl Sink for Recorder<'_, '_> {
                 self.give_up();
             }
         }
+        self.is_wanted()?;
         Ok(missing)
     }
 
@@ -332,17 +369,64 @@ impl Sink for Recorder<'_, '_> {
     }
 
     fn send_now(&mut self) -> Result<Progress, Cut> {
-        if matches!(self.state, State::Swallowing(_)) {
+        self.is_wanted()?;
+        if matches!(self.state, State::Swallowing(_)) || self.lost.is_some() {
             return Ok(Progress::Done);
         }
-        self.next.send_now()
+        let sent = self.next.send_now();
+        self.without_client(sent, Progress::Done)
     }
 
     fn poll_writable(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Cut>> {
-        self.next.poll_writable(cx)
+        let ready = std::task::ready!(self.next.poll_writable(cx));
+        Poll::Ready(self.without_client(ready, ()))
     }
 
     fn client(&mut self) -> &mut dyn Client {
-        self.next.client()
+        self
+    }
+}
+
+/// The client of the response, which is not seen to leave while its page is being kept.
+impl Client for Recorder<'_, '_> {
+    fn poll_gone(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        std::task::ready!(self.next.client().poll_gone(cx));
+        if self.keeps() {
+            self.lost.get_or_insert_with(Cut::client_gone);
+            return Poll::Pending;
+        }
+        Poll::Ready(())
+    }
+
+    fn notes(&mut self) -> &mut Notes {
+        self.next.client().notes()
+    }
+
+    fn report(&mut self) -> Option<&mut Report> {
+        self.next.client().report()
+    }
+
+    fn note_slow(&mut self) {
+        self.next.client().note_slow();
+    }
+
+    fn close_after(&mut self) {
+        self.next.client().close_after();
+    }
+
+    fn withhold_socket(&mut self) {
+        self.next.client().withhold_socket();
+    }
+
+    fn kept_up(&mut self) -> bool {
+        self.next.client().kept_up()
+    }
+
+    fn lender(&mut self) -> Option<&mut dyn Lender> {
+        self.next.client().lender()
+    }
+
+    fn may_switch(&mut self) -> bool {
+        self.next.client().may_switch()
     }
 }

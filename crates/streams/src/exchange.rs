@@ -264,11 +264,11 @@ impl<S: Service, R: ResponseSender> Client for Exchange<'_, S, R> {
         self.queue.note_slow();
     }
 
-    fn kept_up(&self) -> bool {
+    fn kept_up(&mut self) -> bool {
         self.kept_up
     }
 
-    fn may_switch(&self) -> bool {
+    fn may_switch(&mut self) -> bool {
         self.asked.method == Method::CONNECT && self.fate == Fate::MaySwitch
     }
 

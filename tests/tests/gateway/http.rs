@@ -139,7 +139,8 @@ fn parameters_and_backslashes_in_a_path_get_past_no_route() {
         // Node's `URL` takes a backslash for a slash.
         ("/manager\\s.txt", 403),
         ("/manager%5cs.txt", 403),
-        ("/x\\..\\manager", 400),
+        ("/x\\..\\manager", 403),
+        ("/x\\..\\y", 400),
         ("/manager;x\\y", 403),
         ("/manager\\;x", 403),
         ("/admin\\x", 401),

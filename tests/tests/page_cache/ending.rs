@@ -283,3 +283,23 @@ fn a_body_of_the_announced_length_is_complete_before_its_script_ends() {
         assert!(wait::until(LIMIT, || kept.site.path("done").exists()), "{}", kept.server.log());
     }
 }
+
+/// The page is made to its end for others, as by nginx: impatient clients do not keep a slow page
+/// out of the cache.
+#[test]
+fn a_page_whose_client_leaves_is_kept() {
+    let script = "<?php file_put_contents(__DIR__ . '/../runs', '.', FILE_APPEND);
+                  while (ob_get_level()) ob_end_flush(); echo 'begin '; flush(); file_get_contents('pipe'); echo 'end';";
+    let site = Site::with("slow.php", script);
+    let pipe = site.fifo("pipe");
+    let kept = CachingServer::with(site, "10m");
+    let mut client = kept.server.connect();
+    client.send(Request::get("/slow.php").bytes());
+    assert_eq!(client.head().status(), 200);
+    drop(client);
+    // The event loop, which is the only one, learns of it before it answers this request.
+    assert_eq!(kept.get("/missing").status(), 404);
+    pipe.release();
+    assert_eq!(kept.get_kept("/slow.php").text(), "begin end");
+    assert_eq!(kept.runs(), 1);
+}
