@@ -42,10 +42,15 @@ fn built() -> &'static Path {
     BUILT.get_or_init(|| {
         let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("java");
         run(Command::new(source("build")).arg(static_library()).arg(&folder));
+        let jars = folder.join("sendoff-tomcat.jar");
+        let jars = format!("/usr/share/java/tomcat10-servlet-api.jar:{}", jars.display());
         run(Command::new("javac")
-            .args(["--release", "17", "-cp", "/usr/share/java/tomcat10-servlet-api.jar", "-d"])
+            .args(["--release", "17", "-cp", &jars, "-d"])
             .arg(folder.join("classes"))
-            .arg(source("src/test/java/sendoff/tomcat/Conformance.java")));
+            .args(
+                ["Conformance", "FragmentPages"]
+                    .map(|class| source(&format!("src/test/java/sendoff/tomcat/{class}.java"))),
+            ));
         folder
     })
 }
@@ -61,6 +66,19 @@ pub fn copy_tree(from: &Path, to: &Path) {
             fs::copy(entry.path(), target).unwrap();
         }
     }
+}
+
+/// A command that starts Tomcat in a folder, with our connector in it and the servlets of the tests
+/// in its application.
+pub fn command(base: &Path, connectors: &str, options: &[&str]) -> Command {
+    let command = tomcat(base, connectors, options);
+    for name in ["sendoff-tomcat.jar", "libsendoff_tomcat.so"] {
+        fs::copy(built().join(name), base.join("lib").join(name)).unwrap();
+    }
+    let application = base.join("webapps/ROOT");
+    copy_tree(&built().join("classes"), &application.join("WEB-INF/classes"));
+    fs::write(application.join("WEB-INF/web.xml"), include_str!("web.xml")).unwrap();
+    command
 }
 
 impl Tomcat {
@@ -100,14 +118,8 @@ impl Tomcat {
             r#"<Connector protocol="HTTP/1.1" address="127.0.0.1" port="0"/>
             <Connector protocol="sendoff.tomcat.SendoffProtocol" {path} {attributes}/>"#
         );
-        let mut command = tomcat(base, &connectors, options);
-        for name in ["sendoff-tomcat.jar", "libsendoff_tomcat.so"] {
-            fs::copy(built().join(name), base.join("lib").join(name)).unwrap();
-        }
-        let application = base.join("webapps/ROOT");
-        copy_tree(&built().join("classes"), &application.join("WEB-INF/classes"));
-        fs::write(application.join("WEB-INF/web.xml"), include_str!("web.xml")).unwrap();
-        fill(&application);
+        let mut command = command(base, &connectors, options);
+        fill(&base.join("webapps/ROOT"));
         let mut child = command
             .stdin(stdin)
             .stdout(Stdio::piped())
