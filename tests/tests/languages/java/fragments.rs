@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 
 use sendoff_tests::{LIMIT, Request, Server, Site, wait};
 
-use super::tomcat::{command, copy_tree};
+use super::tomcat::{add_spring, command, copy_tree};
 use super::{Pair, get};
 use crate::at_once::pages_at_once;
 
@@ -141,4 +141,14 @@ fn threads_share_fragments_and_errors_keep_nothing() {
     let none = Pair::start("fragments=\"0\"", &[]);
     assert_eq!([none.server.page(&one("")), none.server.page(&one(""))], ["run 1", "run 2"]);
     assert_eq!(none.server.page("/fragments/fetch"), "none");
+}
+
+/// Spring's jars and ours in the application, as on any server with Spring.
+#[test]
+#[ignore = "heavy: starts Tomcat"]
+fn a_cache_of_spring_keeps_values() {
+    let pair = Pair::attach(super::Tomcat::start("", &[], add_spring), &[]);
+    let steps = "[null, [1, 2], null, null, [1, 2], 2, 2, 3, null, 2, null, null, null, k, no value, \
+                 null, not serializable: java.lang.Object]";
+    assert_eq!(pair.server.page("/spring"), steps, "{}", pair.tomcat.log());
 }

@@ -15,6 +15,9 @@ use sendoff_tests::{
     Broken, Client, LIMIT, Request, Response, Site, processes, static_library, tomcat, wait,
 };
 
+/// The interfaces of servlets.
+const SERVLETS: &str = "/usr/share/java/tomcat10-servlet-api.jar";
+
 /// A running Tomcat.
 pub struct Tomcat {
     child: Child,
@@ -43,7 +46,7 @@ fn built() -> &'static Path {
         let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("java");
         run(Command::new(source("build")).arg(static_library()).arg(&folder));
         let jars = folder.join("sendoff-tomcat.jar");
-        let jars = format!("/usr/share/java/tomcat10-servlet-api.jar:{}", jars.display());
+        let jars = format!("{SERVLETS}:{}", jars.display());
         run(Command::new("javac")
             .args(["--release", "17", "-cp", &jars, "-d"])
             .arg(folder.join("classes"))
@@ -53,6 +56,34 @@ fn built() -> &'static Path {
             ));
         folder
     })
+}
+
+/// Adds Spring, its caches and a servlet that uses them to an application.
+pub fn add_spring(application: &Path) {
+    let (inside, libraries) = (application.join("WEB-INF"), application.join("WEB-INF/lib"));
+    fs::create_dir_all(&libraries).unwrap();
+    let connector = built().join("sendoff-tomcat.jar");
+    run(Command::new(source("build-spring")).args([&connector, &libraries]));
+    let mut jars = connector.display().to_string();
+    for entry in fs::read_dir("/usr/share/java").unwrap() {
+        let path = entry.unwrap().path();
+        let name = path.file_name().unwrap().to_string_lossy().into_owned();
+        if ["spring", "commons-logging"].iter().any(|start| name.starts_with(start)) {
+            jars += &format!(":{}", path.display());
+            fs::copy(&path, libraries.join(name)).unwrap();
+        }
+    }
+    jars += &format!(":{}", libraries.join("sendoff-spring.jar").display());
+    run(Command::new("javac")
+        .args(["--release", "17", "-cp", &format!("{jars}:{SERVLETS}"), "-d"])
+        .arg(inside.join("classes"))
+        .arg(source("spring/src/test/java/sendoff/spring/SpringPages.java")));
+    let web = fs::read_to_string(inside.join("web.xml")).unwrap();
+    let servlet = "<servlet><servlet-name>spring</servlet-name>
+        <servlet-class>sendoff.spring.SpringPages</servlet-class></servlet>
+        <servlet-mapping><servlet-name>spring</servlet-name>
+        <url-pattern>/spring</url-pattern></servlet-mapping></web-app>";
+    fs::write(inside.join("web.xml"), web.replace("</web-app>", servlet)).unwrap();
 }
 
 pub fn copy_tree(from: &Path, to: &Path) {
