@@ -8,7 +8,7 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderName, Method};
 
 use crate::dictionary::Dictionary;
-use crate::fragments::{FragmentCount, Fragments};
+use crate::fragments::{FragmentCount, FragmentStore};
 
 /// The moment at which a script runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,7 +44,7 @@ pub struct Exchange {
     /// The dictionary of the site's scripts.
     pub shared: Arc<Dictionary>,
     /// The fragments of the site's scripts; `None`: they are made each time.
-    pub fragments: Option<Rc<dyn Fragments>>,
+    pub fragments: Option<Rc<dyn FragmentStore>>,
     /// The number of fragments that scripts have asked for.
     pub fragment_count: FragmentCount,
     /// Messages of the script for the log.

@@ -14,10 +14,10 @@ use crate::current::{Current, Functions};
 use crate::machine::Machine;
 
 /// The fragments of a site's scripts.
-pub trait Fragments: fmt::Debug {
+pub trait FragmentStore: fmt::Debug {
     /// The fragment with this key, or the permit to make it with these tags; `None`: it is made, and
     /// not kept.
-    fn ask(&self, key: &[u8], tags: &[&[u8]]) -> Option<Asked>;
+    fn ask(&self, key: &[u8], tags: &[&[u8]]) -> Option<FragmentAnswer>;
 
     /// The kept fragment, if its time is not over.
     fn fetch(&self, key: &[u8]) -> Option<Vec<u8>>;
@@ -34,16 +34,16 @@ pub trait Fragments: fmt::Debug {
 
 /// The answer to a request for a fragment.
 #[derive(Debug)]
-pub enum Asked {
+pub enum FragmentAnswer {
     /// Its bytes.
     Kept(Vec<u8>),
     /// The caller makes it.
-    Make(Box<dyn Making>),
+    Make(Box<dyn FragmentPermit>),
 }
 
-/// A fragment that is being made. Dropping this ends the making.
-pub trait Making: fmt::Debug {
-    /// Keeps it for this time. False: it does not fit, or was purged meanwhile.
+/// The permit to make a fragment. Others may wait until it is dropped.
+pub trait FragmentPermit: fmt::Debug {
+    /// Keeps the fragment for this time. False: it does not fit, or was purged meanwhile.
     fn keep(&self, life: Duration, bytes: &[u8]) -> bool;
 }
 
@@ -54,7 +54,7 @@ pub(crate) struct BeingMade {
     life: Duration,
     begun: Duration,
     /// `None`: it is not kept.
-    making: Option<Box<dyn Making>>,
+    permit: Option<Box<dyn FragmentPermit>>,
 }
 
 /// Counts the fragments of a response, for `sendoff explain`.
@@ -82,14 +82,17 @@ const MAX_NESTED: usize = 16;
 /// Maximum number of tags of a fragment.
 const MAX_TAGS: usize = 64;
 
-/// Maximum length of a tag in bytes, and of a key that is worth asking for.
+/// Maximum length of a key or a tag in bytes.
 const MAX_NAME: usize = 4096;
 
-/// Steps that take as long as asking for a fragment: locks, hashes and, for 64 tags, counters.
+/// Steps that take as long as taking the locks and looking the fragment up.
 const ASKED: u64 = 200;
 
-/// Bytes that are copied in the time of one step.
-const BYTES_PER_STEP: usize = 16;
+/// Bytes of names that are hashed in the time of one step.
+const HASHED_PER_STEP: usize = 4;
+
+/// Bytes of fragments that are copied in the time of one step.
+const COPIED_PER_STEP: usize = 16;
 
 /// Adds the functions: to the table `sendoff` and, for the prelude, to `rust`.
 pub(crate) fn add(sendoff: &Table, rust: &Functions<'_>, machine: &Rc<dyn Machine>) -> Result<()> {
@@ -105,35 +108,35 @@ pub(crate) fn add(sendoff: &Table, rust: &Functions<'_>, machine: &Rc<dyn Machin
     })?;
     let functions = Functions::new(rust.lua, rust.current)?;
     functions.add("fetch", |lua, current, key: LuaString| {
-        current.budget.work(ASKED)?;
-        let found = current.with(|exchange| {
-            let fragments = exchange.fragments.as_ref();
-            let found = fragments.and_then(|fragments| fragments.fetch(&key.as_bytes()));
-            exchange.fragment_count.kept += u32::from(found.is_some());
-            Ok(found)
-        })?;
-        found.map_or(Ok(Value::Nil), |bytes| given(lua, current, &bytes))
+        let found = with_store(current, &key, |store, key| store.fetch(key))?;
+        found.flatten().map_or(Ok(Value::Nil), |bytes| given(lua, current, &bytes))
     })?;
     type Entry = (LuaString, f64, LuaString, Option<Table>);
     functions.add("store", |_, current, (key, seconds, text, tags): Entry| {
-        let life = life(seconds)?;
-        let text = text.as_bytes();
-        current.budget.work(ASKED + steps(text.len()))?;
-        with_tags(tags, |tags| {
-            current.with(|exchange| {
-                let fragments = exchange.fragments.as_ref().filter(|_| !life.is_zero());
-                Ok(fragments.is_some_and(|kept| kept.store(&key.as_bytes(), tags, life, &text)))
+        let (life, text) = (life(seconds)?, text.as_bytes());
+        current.budget.work(steps(text.len(), COPIED_PER_STEP))?;
+        let stored = with_tags(current, tags, |tags| {
+            with_store(current, &key, |store, key| {
+                !life.is_zero() && store.store(key, tags, life, &text)
             })
-        })
-        .map(|stored| stored.unwrap_or(false))
+        })?;
+        Ok(stored.flatten().unwrap_or(false))
     })?;
     functions.add("delete", |_, current, key: LuaString| {
-        current.with(|exchange| {
-            exchange.fragments.iter().for_each(|fragments| fragments.delete(&key.as_bytes()));
-            Ok(())
-        })
+        with_store(current, &key, |store, key| store.delete(key)).map(drop)
     })?;
-    functions.add("purge", |_, current, tags: Option<Table>| purge(current, tags))?;
+    functions.add("purge", |_, current, tags: Option<Table>| {
+        let Some(tags) = tags else {
+            let all = current.with(|exchange| Ok(exchange.fragments.clone()))?;
+            all.iter().for_each(|store| store.purge(None));
+            return current.budget.work(ASKED);
+        };
+        for number in 1..=tags.raw_len() {
+            let tag: LuaString = tags.raw_get(number)?;
+            with_store(current, &tag, |store, tag| store.purge(Some(tag)))?;
+        }
+        Ok(())
+    })?;
     sendoff.raw_set("fragments", functions.table)
 }
 
@@ -145,22 +148,15 @@ fn ask(
     life: Duration,
     tags: Option<Table>,
 ) -> Result<(Value, Value)> {
-    current.budget.work(ASKED)?;
-    let asked = with_tags(tags, |tags| {
-        current.with(|exchange| {
-            let fragments = exchange.fragments.as_ref().filter(|_| !life.is_zero());
-            Ok(fragments.and_then(|fragments| fragments.ask(&key.as_bytes(), tags)))
-        })
+    let asked = with_tags(current, tags, |tags| {
+        let ask = |store: &dyn FragmentStore, key: &[u8]| {
+            if life.is_zero() { None } else { store.ask(key, tags) }
+        };
+        with_store(current, key, ask).map(Option::flatten)
     })?;
-    let making = match asked.flatten() {
-        Some(Asked::Kept(bytes)) => {
-            current.with(|exchange| {
-                exchange.fragment_count.kept += 1;
-                Ok(())
-            })?;
-            return Ok((given(lua, current, &bytes)?, Value::Nil));
-        }
-        Some(Asked::Make(making)) => Some(making),
+    let permit = match asked.flatten() {
+        Some(FragmentAnswer::Kept(bytes)) => return Ok((given(lua, current, &bytes)?, Value::Nil)),
+        Some(FragmentAnswer::Make(permit)) => Some(permit),
         None => None,
     };
     current.with_running(|running| {
@@ -169,7 +165,7 @@ fn ask(
         }
         running.made += 1;
         let number = running.made;
-        running.making.push(BeingMade { number, life, begun: now, making });
+        running.making.push(BeingMade { number, life, begun: now, permit });
         Ok((Value::Nil, number.into_lua(lua)?))
     })
 }
@@ -179,39 +175,38 @@ fn end(current: &Current, now: Duration, number: u64, text: &Value) -> Result<()
     current.with_running(|running| {
         let place = running.making.iter().position(|made| made.number == number);
         let Some(place) = place else { return Ok(()) };
-        let BeingMade { life, begun, making, .. } = running.making.swap_remove(place);
+        let BeingMade { life, begun, permit, .. } = running.making.swap_remove(place);
         let count = &mut running.exchange.fragment_count;
         count.made += 1;
         count.time += now.saturating_sub(begun);
-        if let (Some(making), Value::String(text)) = (making, text) {
-            making.keep(life, &text.as_bytes());
+        if let (Some(permit), Value::String(text)) = (permit, text) {
+            permit.keep(life, &text.as_bytes());
         }
         Ok(())
     })
 }
 
-fn purge(current: &Current, tags: Option<Table>) -> Result<()> {
-    let purge = |tag: Option<&[u8]>| {
-        current.with(|exchange| {
-            exchange.fragments.iter().for_each(|fragments| fragments.purge(tag));
-            Ok(())
-        })
-    };
-    let Some(tags) = tags else { return purge(None) };
-    for number in 1..=tags.raw_len() {
-        let tag: LuaString = tags.raw_get(number)?;
-        let tag = tag.as_bytes();
-        current.budget.work(ASKED)?;
-        // No fragment has a longer tag.
-        if tag.len() <= MAX_NAME {
-            purge(Some(&tag))?;
-        }
+/// Calls a function with the store and a key or a tag; `None`: there is no store, or the name is too
+/// long for it.
+fn with_store<T>(
+    current: &Current,
+    name: &LuaString,
+    act: impl FnOnce(&dyn FragmentStore, &[u8]) -> T,
+) -> Result<Option<T>> {
+    let name = name.as_bytes();
+    if name.len() > MAX_NAME {
+        return Ok(None);
     }
-    Ok(())
+    current.budget.work(ASKED + steps(name.len(), HASHED_PER_STEP))?;
+    current.with(|exchange| Ok(exchange.fragments.as_deref().map(|store| act(store, &name))))
 }
 
 /// Calls a function with the tags of a fragment; `None`: they are too many or too long.
-fn with_tags<T>(tags: Option<Table>, act: impl FnOnce(&[&[u8]]) -> Result<T>) -> Result<Option<T>> {
+fn with_tags<T>(
+    current: &Current,
+    tags: Option<Table>,
+    act: impl FnOnce(&[&[u8]]) -> Result<T>,
+) -> Result<Option<T>> {
     let count = tags.as_ref().map_or(0, Table::raw_len);
     if count > MAX_TAGS {
         return Ok(None);
@@ -222,10 +217,12 @@ fn with_tags<T>(tags: Option<Table>, act: impl FnOnce(&[&[u8]]) -> Result<T>) ->
     if bytes.iter().any(|tag| tag.len() > MAX_NAME) {
         return Ok(None);
     }
+    let all = bytes.iter().map(|tag| tag.len()).sum();
+    current.budget.work(steps(all, HASHED_PER_STEP))?;
     act(&bytes.iter().map(|tag| &**tag).collect::<Vec<_>>()).map(Some)
 }
 
-/// A lifetime in seconds; none is not kept.
+/// A lifetime in seconds. A fragment with none is not kept.
 fn life(seconds: f64) -> Result<Duration> {
     if seconds.is_nan() {
         return Err(Error::runtime("the time to keep it is not a number"));
@@ -233,12 +230,16 @@ fn life(seconds: f64) -> Result<Duration> {
     Ok(Duration::try_from_secs_f64(seconds.max(0.0)).unwrap_or(Duration::MAX))
 }
 
-fn steps(bytes: usize) -> u64 {
-    (bytes / BYTES_PER_STEP) as u64
+fn steps(bytes: usize, per_step: usize) -> u64 {
+    (bytes / per_step) as u64
 }
 
-/// A kept fragment as a string.
+/// A kept fragment as a string, which is counted.
 fn given(lua: &Lua, current: &Current, bytes: &[u8]) -> Result<Value> {
-    current.budget.work(steps(bytes.len()))?;
+    current.budget.work(steps(bytes.len(), COPIED_PER_STEP))?;
+    current.with(|exchange| {
+        exchange.fragment_count.kept += 1;
+        Ok(())
+    })?;
     lua.create_string(bytes).map(Value::String)
 }

@@ -39,7 +39,7 @@ pub const STACK: usize = 8 << 20;
 pub use budget::Limits;
 pub use dictionary::{DICTIONARY_BYTES, Dictionary, Stored};
 pub use exchange::{Body, BodyPiece, Exchange, Phase, Physical, Request, ScriptDecision};
-pub use fragments::{Asked, FragmentCount, Fragments, Making};
+pub use fragments::{FragmentAnswer, FragmentCount, FragmentPermit, FragmentStore};
 pub use machine::{Machine, Stat};
 pub use runtime::Runtime;
 pub use script::Script;

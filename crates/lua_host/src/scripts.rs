@@ -13,8 +13,8 @@ use bytes::Bytes;
 use http::StatusCode;
 use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
 use sendoff_lua::{
-    Exchange, FragmentCount, Fragments, Limits, Machine, Phase, Runtime, Script, ScriptDecision,
-    Step,
+    Exchange, FragmentCount, FragmentStore, Limits, Machine, Phase, Runtime, Script,
+    ScriptDecision, Step,
 };
 use sendoff_message::request::Request;
 use sendoff_message::response::{Field, ResponseHead};
@@ -140,7 +140,7 @@ pub struct SiteScripts {
     share: Rc<ScriptShare>,
     root: Rc<[u8]>,
     shared: SharedBySite,
-    fragments: Rc<dyn Fragments>,
+    fragments: Rc<dyn FragmentStore>,
 }
 
 /// The arguments of a run of scripts.

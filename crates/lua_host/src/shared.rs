@@ -6,11 +6,11 @@ use std::rc::Rc;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
-use sendoff_lua::{self as lua, Dictionary};
-use sendoff_sys::fragments::{self as sys, Fragments};
+use sendoff_lua::{Dictionary, FragmentAnswer, FragmentPermit, FragmentStore};
+use sendoff_sys::fragments::{Asked, Fragments, Making};
 
-/// Memory for the fragments of a site in the server, in bytes: as little as there can be. It takes
-/// pages only as they are used.
+/// Memory for the fragments of a site in the server, in bytes, the smallest possible size. It
+/// takes pages only as they are used.
 const OF_SITE: usize = 8 << 20;
 
 /// Data that the scripts of all sites share, by the sites' names.
@@ -63,7 +63,7 @@ impl SharedBySite {
 
     /// The fragments for scripts. `prefix`: the beginning of all keys. `patience`: the longest wait
     /// for another script that makes a fragment.
-    pub(crate) fn fragments(&self, prefix: &[u8], patience: Duration) -> Rc<dyn lua::Fragments> {
+    pub(crate) fn fragments(&self, prefix: &[u8], patience: Duration) -> Rc<dyn FragmentStore> {
         Rc::new(FragmentsOfSite { memory: self.memory, prefix: prefix.into(), patience })
     }
 }
@@ -109,12 +109,12 @@ impl FragmentsOfSite {
     }
 }
 
-impl lua::Fragments for FragmentsOfSite {
-    fn ask(&self, key: &[u8], tags: &[&[u8]]) -> Option<lua::Asked> {
+impl FragmentStore for FragmentsOfSite {
+    fn ask(&self, key: &[u8], tags: &[&[u8]]) -> Option<FragmentAnswer> {
         let asked = self.memory.get()?.ask(&self.key(key), tags, self.patience)?;
         Some(match asked {
-            sys::Asked::Kept { bytes, .. } => lua::Asked::Kept(bytes),
-            sys::Asked::Make(making) => lua::Asked::Make(Box::new(Making(making))),
+            Asked::Kept { bytes, .. } => FragmentAnswer::Kept(bytes),
+            Asked::Make(making) => FragmentAnswer::Make(Box::new(HeldPermit(making))),
         })
     }
 
@@ -138,9 +138,9 @@ impl lua::Fragments for FragmentsOfSite {
 }
 
 #[derive(Debug)]
-struct Making(sys::Making<'static>);
+struct HeldPermit(Making<'static>);
 
-impl lua::Making for Making {
+impl FragmentPermit for HeldPermit {
     fn keep(&self, life: Duration, bytes: &[u8]) -> bool {
         self.0.keep(life, bytes)
     }

@@ -5,8 +5,10 @@ use std::collections::HashMap;
 use std::rc::Rc;
 use std::time::Duration;
 
-use super::Sandbox;
-use crate::{Asked, Exchange, Fragments, Limits, Making, Phase, ScriptDecision, Step};
+use super::{Sandbox, looks};
+use crate::{
+    Exchange, FragmentAnswer, FragmentPermit, FragmentStore, Limits, Phase, ScriptDecision, Step,
+};
 
 /// Fragments of one state, without lifetimes and tags.
 #[derive(Debug, Default, Clone)]
@@ -18,6 +20,7 @@ struct Inner {
     tags: RefCell<Vec<Vec<u8>>>,
     /// Number of fragments that are being made.
     open: Cell<usize>,
+    fetched: Cell<usize>,
 }
 
 #[derive(Debug)]
@@ -30,7 +33,7 @@ impl Drop for Open {
     }
 }
 
-impl Making for Open {
+impl FragmentPermit for Open {
     fn keep(&self, life: Duration, bytes: &[u8]) -> bool {
         assert_eq!(life, Duration::from_secs(60));
         self.0.0.kept.borrow_mut().insert(self.1.clone(), bytes.to_vec());
@@ -38,17 +41,18 @@ impl Making for Open {
     }
 }
 
-impl Fragments for Kept {
-    fn ask(&self, key: &[u8], tags: &[&[u8]]) -> Option<Asked> {
+impl FragmentStore for Kept {
+    fn ask(&self, key: &[u8], tags: &[&[u8]]) -> Option<FragmentAnswer> {
         if let Some(bytes) = self.fetch(key) {
-            return Some(Asked::Kept(bytes));
+            return Some(FragmentAnswer::Kept(bytes));
         }
         self.0.tags.borrow_mut().extend(tags.iter().map(|tag| tag.to_vec()));
         self.0.open.set(self.0.open.get() + 1);
-        Some(Asked::Make(Box::new(Open(self.clone(), key.to_vec()))))
+        Some(FragmentAnswer::Make(Box::new(Open(self.clone(), key.to_vec()))))
     }
 
     fn fetch(&self, key: &[u8]) -> Option<Vec<u8>> {
+        self.0.fetched.set(self.0.fetched.get() + 1);
         self.0.kept.borrow().get(key).cloned()
     }
 
@@ -98,7 +102,7 @@ fn a_fragment_is_made_once() {
         return tostring(first) .. sendoff.fragments.fetch('s') .. tostring(sendoff.fragments.fetch('k'))";
     assert_eq!(sandbox.of(&kept, source), "truestorednil");
     assert_eq!(kept.0.tags.borrow()[2..], [b"d".to_vec(), b"all".to_vec()]);
-    assert_eq!(sandbox.of(&kept, "sendoff.fragments.fetch = nil").contains("read-only"), true);
+    assert!(sandbox.of(&kept, "sendoff.fragments.fetch = nil").contains("read-only"));
     // Without memory, or for no time, it is made each time.
     assert_eq!(sandbox.value("sendoff.fragment('k', 60, function() return 'own' end)"), "own");
     assert_eq!(
@@ -176,6 +180,18 @@ fn a_run_that_ends_gives_its_permits_back() {
     assert_eq!(kept.0.open.get(), 1);
     drop(step);
     assert_eq!((kept.0.open.get(), kept.0.kept.borrow().len()), (0, 0));
+}
+
+/// Copying takes time, and few instructions.
+#[test]
+fn copies_of_fragments_take_time() {
+    let kept = Kept::default();
+    let sandbox =
+        Sandbox::with_clock(Limits { time: Duration::from_millis(5), ..Limits::default() }, looks);
+    kept.0.kept.borrow_mut().insert(b"k".to_vec(), vec![b'x'; 1 << 20]);
+    let said = sandbox.of(&kept, "for i = 1, 1000 do sendoff.fragments.fetch('k') end");
+    assert!(said.contains("takes more than 5 ms"), "{said}");
+    assert!(kept.0.fetched.get() < 10);
 }
 
 #[test]
