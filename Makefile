@@ -2,7 +2,7 @@
 
 LISTEN ?= 127.0.0.1:8080
 C_SOURCES = $(wildcard php/src/*.[ch] libfcgi/src/*.[ch] libfcgi/tests/*.c crates/capi/tests/*.c examples/c/*.c \
-	languages/python/src/*.[ch] languages/ruby/ext/sendoff/*.[ch] languages/java/src/main/c/*.c)
+	languages/python/src/*.[ch] languages/ruby/ext/sendoff/*.[ch] languages/java/src/main/c/*.[ch])
 
 # Where `make install` puts things; DESTDIR goes before them, for packages.
 PREFIX ?= /usr/local
@@ -123,11 +123,12 @@ gem:
 	tools/install gem
 	cargo build --release --package sendoff-capi
 	languages/ruby/build target/release/libsendoff_capi.a target/release
-# The connector for Tomcat 10, target/release/java (docs/java.md).
+# The connector for Tomcat 10, target/release/java, and caches of Spring, target/release/java-spring (docs/java.md).
 java:
 	tools/install java
 	cargo build --release --package sendoff-capi
 	languages/java/build target/release/libsendoff_capi.a target/release/java
+	languages/java/build-spring target/release/java/sendoff-tomcat.jar target/release/java-spring
 
 # include/sendoff.h, from crates/capi.
 header:

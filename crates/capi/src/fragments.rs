@@ -1,12 +1,11 @@
 //! Fragments: parts of pages that one worker makes, and all workers of a pool send.
 
 use std::ffi::{c_char, c_int, c_uint};
-use std::os::fd::{FromRawFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
-use std::{env, io, ptr, slice};
+use std::{io, ptr, slice};
 
-use sendoff_sys::fragments::{Asked, INHERITED, Making};
+use sendoff_sys::fragments::{Asked, Making};
 
 use crate::{bytes, set_errno};
 
@@ -67,17 +66,7 @@ pub extern "C" fn sendoff_fragments_new(size: usize) -> *mut Fragments {
 /// the process has inherited. Returns NULL if the pool keeps none.
 #[unsafe(no_mangle)]
 pub extern "C" fn sendoff_fragments_of_pool() -> *mut Fragments {
-    let numbers = env::var(INHERITED).ok();
-    let numbers = numbers.as_deref().and_then(|text| text.split_once(','));
-    let number = |text: &str| text.parse::<c_int>().ok().filter(|fd| *fd > libc::STDERR_FILENO);
-    let Some((Some(memory), Some(counters))) =
-        numbers.map(|(memory, counters)| (number(memory), number(counters)))
-    else {
-        return ptr::null_mut();
-    };
-    // SAFETY: the pool's master has opened them for this process.
-    let [memory, counters] = [memory, counters].map(|fd| unsafe { OwnedFd::from_raw_fd(fd) });
-    hand_out(sendoff_sys::fragments::Fragments::open(&memory, &counters))
+    sendoff_sys::fragments::Fragments::inherited().map_or(ptr::null_mut(), hand_out)
 }
 
 /// Asks for the fragment with this key. If it is not kept, the caller makes it, with these tags, and

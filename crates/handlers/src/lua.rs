@@ -20,14 +20,14 @@ pub(crate) async fn respond(
 ) -> Result<Outcome, Cut> {
     match answer {
         ScriptAnswer::Body { status, segments, place } => {
-            explain(sink, place.as_deref());
+            explain(context, sink, place.as_deref());
             let length = segments.iter().map(Segment::len).sum();
             let head = ResponseHead::new(*status, Some(length));
             sink::respond(sink, head, segments.iter().cloned()).await?;
             Ok(Outcome::Sent)
         }
         ScriptAnswer::File { entry, place } => {
-            explain(sink, place.as_deref());
+            explain(context, sink, place.as_deref());
             file::respond(context, entry, sink).await
         }
         // The script has run twice, and asks for the body again.
@@ -37,10 +37,12 @@ pub(crate) async fn respond(
     }
 }
 
-/// Names the place in the script that made the answer, in the table of `sendoff explain`.
-fn explain(sink: &mut dyn Sink, place: Option<&str>) {
+/// Names the place in the script that made the answer, in the table of `sendoff explain`, and the
+/// number of its fragments.
+fn explain(context: &Context<'_>, sink: &mut dyn Sink, place: Option<&str>) {
     if let Some((report, place)) = sink.client().report().zip(place) {
         report.answered_by("a Lua script".to_owned());
         report.remark(Remark { from: place.to_owned(), ..Remark::default() });
+        context.effects.lua.fragments.note().into_iter().for_each(|note| report.note(note));
     }
 }

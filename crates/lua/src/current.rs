@@ -8,6 +8,7 @@ use mlua::{Error, FromLuaMulti, Function, IntoLuaMulti, Lua, LuaString, Result, 
 
 use crate::budget::Budget;
 use crate::exchange::{Exchange, ScriptDecision};
+use crate::fragments::BeingMade;
 
 /// Maximum number of call levels that are searched for the script.
 const MAX_LEVELS: usize = 8;
@@ -27,6 +28,17 @@ pub(crate) struct RunningScript {
     pub(crate) decided: Option<ScriptDecision>,
     /// The media type of a chosen file, kept even if another body replaces the file.
     pub(crate) media_type: Option<Bytes>,
+    /// The fragments that the script makes at present.
+    pub(crate) making: Vec<BeingMade>,
+    /// Number of fragments that the script has begun to make.
+    pub(crate) made: u64,
+}
+
+impl RunningScript {
+    pub(crate) fn new(exchange: Exchange) -> Self {
+        let exchange = Box::new(exchange);
+        Self { exchange, decided: None, media_type: None, making: Vec::new(), made: 0 }
+    }
 }
 
 impl Current {

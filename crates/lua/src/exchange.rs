@@ -8,6 +8,7 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderName, Method};
 
 use crate::dictionary::Dictionary;
+use crate::fragments::{FragmentCount, FragmentStore};
 
 /// The moment at which a script runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,6 +43,10 @@ pub struct Exchange {
     pub content: Option<Vec<BodyPiece>>,
     /// The dictionary of the site's scripts.
     pub shared: Arc<Dictionary>,
+    /// The fragments of the site's scripts; `None`: they are made each time.
+    pub fragments: Option<Rc<dyn FragmentStore>>,
+    /// The number of fragments that scripts have asked for.
+    pub fragment_count: FragmentCount,
     /// Messages of the script for the log.
     pub messages: Vec<String>,
     /// True if the response is explained, so that the place where the script makes the response is
@@ -169,6 +174,8 @@ impl Exchange {
             set_names: Vec::new(),
             content: None,
             shared,
+            fragments: None,
+            fragment_count: FragmentCount::default(),
             messages: Vec::new(),
             is_explained: false,
             place: None,

@@ -531,6 +531,30 @@ function rust.sendoff.subrequest(wish)
 	return answered(yield(WAITS, wish))
 end
 
+-- Fragments
+
+-- Ends the making of a fragment, also after an error.
+local ending = { __close = function(making) rust.end_fragment(making.number, making.text) end }
+
+function rust.sendoff.fragment(key, seconds, make, tags)
+	if type(make) ~= "function" then
+		error("bad argument #3 to 'fragment' (function expected, got " .. type(make) .. ")", 2)
+	end
+	local text, number = rust.ask_fragment(key, seconds, tags)
+	if not text then
+		local making <close> = number and setmetatable({ number = number }, ending)
+		text = make()
+		if making then
+			making.text = text
+		end
+	end
+	if type(text) ~= "string" then
+		error("the function that makes a fragment must return a string, not a " .. type(text), 2)
+	end
+	return text
+end
+
+rust.sendoff.fragments = shield(rust.sendoff.fragments)
 rust.sendoff.shared = shield(rust.sendoff.shared)
 rust.sendoff.json = shield(rust.sendoff.json)
 globals.sendoff = shield(rust.sendoff)

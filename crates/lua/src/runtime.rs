@@ -16,7 +16,7 @@ use crate::exchange::{BodyPiece, Exchange, Phase, ScriptDecision};
 use crate::machine::Machine;
 use crate::script::Script;
 use crate::wait::{Reply, Step, Waiting, WaitingGuard};
-use crate::{content, extras, functions, interface, strings, wait};
+use crate::{content, extras, fragments, functions, interface, strings, wait};
 
 /// The prelude's name in messages.
 const PRELUDE: &str = "prelude";
@@ -184,8 +184,7 @@ impl Runtime {
         self.budget.begin();
         let _watch = self.watched.run(&self.check);
         let is_explained = exchange.is_explained;
-        let exchange = Box::new(exchange);
-        self.current.begin(RunningScript { exchange, decided: None, media_type: None });
+        self.current.begin(RunningScript::new(exchange));
         let run = if script.may_wait { &self.start } else { &self.run };
         let ran = run.call((&script.main, is_explained));
         self.step(script, 0, ran)
@@ -281,7 +280,7 @@ impl Runtime {
     }
 
     fn decide(&self, script: &Script, running: RunningScript, status: &Value) -> Step {
-        let RunningScript { mut exchange, decided: chosen, media_type } = running;
+        let RunningScript { mut exchange, decided: chosen, media_type, .. } = running;
         let phase = exchange.phase;
         let outcome = match (status, chosen) {
             // With another status the file is sent as an ordinary body.
@@ -512,6 +511,8 @@ fn inner(lua: &Lua, current: &Rc<Current>, machine: &Rc<dyn Machine>) -> Result<
     functions::add(&c)?;
     functions::add_machine(&c, &rust, machine)?;
     rust.table.raw_set("functions", c.table)?;
-    rust.table.raw_set("sendoff", extras::table(lua, current, machine)?)?;
+    let sendoff = extras::table(lua, current, machine)?;
+    fragments::add(&sendoff, &rust, machine)?;
+    rust.table.raw_set("sendoff", sendoff)?;
     Ok(rust.table)
 }

@@ -13,10 +13,12 @@ mod ask;
 mod content;
 mod machine;
 mod scripts;
+mod shared;
 mod view;
 
 pub use answer::ScriptAnswer;
 pub use ask::{Asked, Asks};
 pub use content::without_dots;
-pub use scripts::{Call, Dictionaries, ScriptShare, ScriptsResult, SiteScripts, Traces};
+pub use scripts::{Call, ScriptShare, ScriptsResult, SiteScripts, Traces};
 pub use sendoff_lua::STACK;
+pub use shared::SharedByScripts;

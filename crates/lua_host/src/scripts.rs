@@ -5,14 +5,17 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::pin::pin;
 use std::rc::Rc;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use http::StatusCode;
 use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
-use sendoff_lua::{Dictionary, Limits, Machine, Phase, Runtime, Script, ScriptDecision, Step};
+use sendoff_lua::{
+    Exchange, FragmentCount, FragmentStore, Limits, Machine, Phase, Runtime, Script,
+    ScriptDecision, Step,
+};
 use sendoff_message::request::Request;
 use sendoff_message::response::{Field, ResponseHead};
 use sendoff_static_files::{CacheShare, Identity, SETTLED, read_regular};
@@ -22,6 +25,7 @@ use super::answer::ScriptAnswer;
 use super::ask::{self, Asks, TOTAL_TIME};
 use super::content::Files;
 use super::machine::{FrontMachine, cpu_time};
+use super::shared::{SharedByScripts, SharedBySite};
 use super::view::{self, Before};
 
 /// Maximum size of a script in bytes.
@@ -31,22 +35,10 @@ const MAX_SCRIPT: usize = 1 << 20;
 /// anew, so that memory stays bounded even if every file of a folder is a script.
 const MAX_PARSED: usize = 1024;
 
-/// The dictionaries of all sites by the sites' names, shared by all event loops.
-#[derive(Debug, Default)]
-pub struct Dictionaries(Mutex<HashMap<String, Arc<Dictionary>>>);
-
-impl Dictionaries {
-    fn of(&self, site: &str) -> Arc<Dictionary> {
-        // No code can panic while the map is changed.
-        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        Arc::clone(all.entry(site.to_owned()).or_default())
-    }
-}
-
 /// State that the sites of one event loop share: a Lua state, and its parsed scripts.
 #[derive(Debug)]
 pub struct ScriptShare {
-    dictionaries: Arc<Dictionaries>,
+    shared: Arc<SharedByScripts>,
     cache: Rc<CacheShare>,
     started: OnceCell<Result<Started, String>>,
     parsed: RefCell<HashMap<PathBuf, Parsed>>,
@@ -67,9 +59,14 @@ struct Parsed {
 
 impl ScriptShare {
     /// The Lua state is created when the first script runs.
-    pub fn new(dictionaries: Arc<Dictionaries>, cache: &Rc<CacheShare>) -> Rc<Self> {
+    pub fn new(shared: Arc<SharedByScripts>, cache: &Rc<CacheShare>) -> Rc<Self> {
         let (started, parsed) = (OnceCell::new(), RefCell::default());
-        Rc::new(Self { dictionaries, cache: Rc::clone(cache), started, parsed })
+        Rc::new(Self { shared, cache: Rc::clone(cache), started, parsed })
+    }
+
+    /// Purges the fragments of a site that have one of these tags; `None`: all of them.
+    pub fn purge_fragments(&self, site: &str, tags: Option<&[&str]>) {
+        self.shared.purge_fragments_of(site, tags);
     }
 
     fn started(&self) -> Result<&Started, String> {
@@ -131,6 +128,8 @@ pub struct Traces {
     pub fields: Vec<(Bytes, Bytes)>,
     /// Variables for applications.
     pub environment: Vec<(Bytes, Bytes)>,
+    /// The number of fragments that scripts have asked for.
+    pub fragments: FragmentCount,
     /// True if the response is explained.
     pub is_explained: bool,
 }
@@ -140,7 +139,8 @@ pub struct Traces {
 pub struct SiteScripts {
     share: Rc<ScriptShare>,
     root: Rc<[u8]>,
-    dictionary: Arc<Dictionary>,
+    shared: SharedBySite,
+    fragments: Rc<dyn FragmentStore>,
 }
 
 /// The arguments of a run of scripts.
@@ -157,10 +157,28 @@ pub struct Call<'r> {
 }
 
 impl SiteScripts {
-    /// The scripts of a site with this name and this folder.
+    /// The scripts of a site with this name and this folder. They never wait for a fragment that
+    /// another script makes: an event loop runs them.
     pub fn new(share: &Rc<ScriptShare>, name: &str, root: &[u8]) -> Self {
-        let dictionary = share.dictionaries.of(name);
-        Self { share: Rc::clone(share), root: root.into(), dictionary }
+        let shared = share.shared.of(name);
+        let fragments = shared.fragments(b"", Duration::ZERO);
+        Self { share: Rc::clone(share), root: root.into(), shared, fragments }
+    }
+
+    /// The scripts of a folder in a process of their own, which may wait for fragments for this time.
+    /// Folders share data, but no fragments.
+    pub fn of_process(share: &Rc<ScriptShare>, root: &[u8], patience: Duration) -> Self {
+        let shared = share.shared.of("");
+        let fragments = shared.fragments(&[root, b"\0"].concat(), patience);
+        Self { share: Rc::clone(share), root: root.into(), shared, fragments }
+    }
+
+    /// A script's view of a request.
+    fn lend(&self, request: &mut Request, phase: Phase, physical: Option<Vec<u8>>) -> Exchange {
+        let dictionary = &self.shared.dictionary;
+        let mut exchange = view::lend(request, phase, physical, &self.root, dictionary);
+        exchange.fragments = Some(Rc::clone(&self.fragments));
+        exchange
     }
 
     /// Runs scripts in order until one of them decides. Without `asks` subrequests fail, and the
@@ -202,9 +220,10 @@ impl SiteScripts {
             Err(why) => return failed(why),
         };
         let physical = physical.clone();
-        let mut exchange = view::lend(request, *phase, physical, &self.root, &self.dictionary);
+        let mut exchange = self.lend(request, *phase, physical);
         exchange.fields = std::mem::take(&mut traces.fields);
         exchange.environment = std::mem::take(&mut traces.environment);
+        exchange.fragment_count = traces.fragments;
         exchange.is_explained = traces.is_explained;
         let before = Before::of(&exchange);
         let mut step = started.runtime.start(&script, exchange);
@@ -221,6 +240,7 @@ impl SiteScripts {
         };
         traces.fields = std::mem::take(&mut exchange.fields);
         traces.environment = std::mem::take(&mut exchange.environment);
+        traces.fragments = exchange.fragment_count;
         let changed = view::give_back(&mut exchange, request, &before);
         log(&exchange.messages, path, request);
         if let sendoff_lua::Body::Pending { is_wanted: true, .. } = exchange.request.body {
@@ -294,8 +314,7 @@ impl SiteScripts {
                 let started = self.share.started()?;
                 let script = self.share.script(&started.runtime, path)?;
                 let mut seen = request.clone();
-                let mut exchange =
-                    view::lend(&mut seen, Phase::Response, None, &self.root, &self.dictionary);
+                let mut exchange = self.lend(&mut seen, Phase::Response, None);
                 exchange.status = head.status.as_u16();
                 exchange.fields = head.fields.iter().cloned().map(Field::into_parts).collect();
                 Ok(started.runtime.run(&script, exchange))

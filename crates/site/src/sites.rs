@@ -8,7 +8,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use sendoff_config::{Config, Host, Party};
-use sendoff_lua_host::{Dictionaries, ScriptShare};
+use sendoff_lua_host::{ScriptShare, SharedByScripts};
 use sendoff_message::request::Request;
 use sendoff_static_files::{CacheLimits, CacheShare};
 
@@ -79,12 +79,18 @@ impl HostNames {
 
 impl Sites {
     /// Sites that are not open yet. At most `open_files` static files are kept open.
-    pub fn new(config: Arc<Config>, open_files: usize, dictionaries: &Arc<Dictionaries>) -> Self {
+    pub fn new(config: Arc<Config>, open_files: usize, scripts: &Arc<SharedByScripts>) -> Self {
         let limits = CacheLimits { entries: CacheLimits::default().entries.min(open_files) };
         let open = RefCell::new(vec![None; config.sites.len()]);
         let (share, htaccess) = (CacheShare::new(limits), HtaccessShare::new());
-        let scripts = ScriptShare::new(Arc::clone(dictionaries), &share);
+        let scripts = ScriptShare::new(Arc::clone(scripts), &share);
         Self { listeners: by_listener(&config), config, open, share, htaccess, scripts }
+    }
+
+    /// Purges the fragments that the scripts of a site keep and that have one of these tags; `None`:
+    /// all of them.
+    pub fn purge_fragments(&self, site: &str, tags: Option<&[&str]>) {
+        self.scripts.purge_fragments(site, tags);
     }
 
     /// True if a listener has another party than in the `other` configuration.

@@ -24,6 +24,8 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Parser;
+use sendoff_lua_host::SharedByScripts;
+use sendoff_sys::fragments::Fragments;
 use sendoff_worker::listener;
 
 /// Maximum number of connections in the backlog.
@@ -50,6 +52,11 @@ struct Options {
     #[arg(long, value_name = "SECONDS", default_value_t = 30)]
     stop_timeout: u64,
 
+    /// Memory in MiB for fragments that the threads share, from 8 to 4096, unless the pool has some;
+    /// 0: none.
+    #[arg(long, value_name = "MIB", default_value_t = 32, value_parser = fragments)]
+    fragments: usize,
+
     /// Scripts that every request runs, in this order. Without them each request runs the script
     /// that the web server names in SCRIPT_FILENAME; its name must end in `.lua`.
     #[arg(value_name = "SCRIPT")]
@@ -64,6 +71,11 @@ fn mode(text: &str) -> Result<u32, String> {
 fn threads(text: &str) -> Result<usize, String> {
     let number = text.parse().ok().filter(|number| (1..=1024).contains(number));
     number.ok_or_else(|| "a number from 1 to 1024 is wanted".to_owned())
+}
+
+fn fragments(text: &str) -> Result<usize, String> {
+    let number = text.parse().ok().filter(|number| *number == 0 || (8..=4096).contains(number));
+    number.ok_or_else(|| "0, or a number from 8 to 4096 is wanted".to_owned())
 }
 
 fn processors() -> usize {
@@ -90,7 +102,15 @@ fn run(options: Options) -> Result<(), String> {
     }
     messages::start();
     let stop_timeout = Duration::from_secs(options.stop_timeout);
-    serve::run(listener, options.threads, scripts, stop_timeout)
+    let shared = SharedByScripts::of_process(memory(options.fragments)?);
+    serve::run(listener, options.threads, scripts, shared, stop_timeout)
+}
+
+/// The fragments of the pool, or memory of this size in MiB for fragments.
+fn memory(mebibytes: usize) -> Result<Option<Fragments>, String> {
+    let create = || (mebibytes > 0).then(|| Fragments::create(mebibytes << 20).map(|(own, _)| own));
+    let fragments = Fragments::inherited().or_else(create).transpose();
+    fragments.map_err(|error| format!("no fragments can be kept: {error}"))
 }
 
 /// The listening socket, opened or inherited.

@@ -9,13 +9,14 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Method, StatusCode};
 use sendoff_delivery::segment::Segment;
 use sendoff_lua::Phase;
 use sendoff_lua_host::{
-    Call, Dictionaries, ScriptAnswer, ScriptShare, ScriptsResult, SiteScripts, Traces,
+    Call, ScriptAnswer, ScriptShare, ScriptsResult, SharedByScripts, SiteScripts, Traces,
 };
 use sendoff_message::request::BodyStore;
 use sendoff_message::response::Field;
@@ -33,8 +34,8 @@ const MAX_RUNS: usize = 10;
 /// Required ending of script names from web servers.
 const ENDING: &[u8] = b".lua";
 
-/// The name of the dictionary that all scripts of the process share.
-const DICTIONARY: &str = "";
+/// Longest wait for another script that makes a fragment.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Size of one read of a request body, in bytes.
 const BODY_PIECE: usize = 64 * 1024;
@@ -60,14 +61,14 @@ struct Response {
 }
 
 impl Responder {
-    /// A responder; all threads share `dictionaries` and `sender`.
+    /// A responder; all threads share `data` and `sender`.
     pub(crate) fn new(
         scripts: Vec<PathBuf>,
-        dictionaries: Arc<Dictionaries>,
+        data: Arc<SharedByScripts>,
         sender: Arc<Sender>,
     ) -> Self {
         let cache = CacheShare::new(CacheLimits::default());
-        Self { scripts, share: ScriptShare::new(dictionaries, &cache), sender }
+        Self { scripts, share: ScriptShare::new(data, &cache), sender }
     }
 
     /// Answers the request that a worker has accepted.
@@ -91,11 +92,11 @@ impl Responder {
 
     /// Runs the scripts until one of them decides.
     fn run(&self, asked: &mut ServerRequest, worker: &mut Worker) -> Response {
-        let scripts = SiteScripts::new(&self.share, DICTIONARY, &asked.root);
+        let scripts = SiteScripts::of_process(&self.share, &asked.root, PATIENCE);
         let mut traces = Traces {
-            fields: Vec::new(),
             environment: std::mem::take(&mut asked.environment),
             is_explained: worker.explains(),
+            ..Traces::default()
         };
         let mut is_again = false;
         for _ in 0..MAX_RUNS {
@@ -113,6 +114,12 @@ impl Responder {
                 ScriptsResult::GoOn { physical: Some(file) } => scripts.file(&file, None),
                 other => other,
             };
+            if let ScriptsResult::Answer(ScriptAnswer::Body { .. } | ScriptAnswer::File { .. }) =
+                &next
+                && let Some(note) = traces.fragments.note().filter(|_| traces.is_explained)
+            {
+                worker.explain(format!("note\t\t{note}\t").as_bytes());
+            }
             match next {
                 ScriptsResult::Answer(ScriptAnswer::Body { status, segments, place }) => {
                     let length = Some(segments.iter().map(Segment::len).sum());

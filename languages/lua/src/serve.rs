@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::process::Signal;
-use sendoff_lua_host::Dictionaries;
+use sendoff_lua_host::SharedByScripts;
 use sendoff_sys::process::SignalFd;
 use sendoff_worker::listener::Acceptor;
 use sendoff_worker::{Roles, Sender, Stopper, Worker};
@@ -51,7 +51,7 @@ struct SharedByThreads {
     /// Web servers that may connect over TCP (FastCGI §3.2).
     peers: Option<String>,
     scripts: Vec<PathBuf>,
-    dictionaries: Arc<Dictionaries>,
+    shared: Arc<SharedByScripts>,
     sender: Arc<Sender>,
     states: Mutex<States>,
     changed: Condvar,
@@ -68,6 +68,7 @@ pub(crate) fn run(
     listener: OwnedFd,
     threads: usize,
     scripts: Vec<PathBuf>,
+    shared: SharedByScripts,
     stop_timeout: Duration,
 ) -> Result<(), String> {
     let signals = [Signal::TERM, Signal::INT, Signal::QUIT];
@@ -79,7 +80,7 @@ pub(crate) fn run(
         acceptor: Acceptor::new(listener).map_err(|error| error.to_string())?,
         peers: std::env::var("FCGI_WEB_SERVER_ADDRS").ok(),
         scripts,
-        dictionaries: Arc::default(),
+        shared: Arc::new(shared),
         sender: Arc::new(Sender::new(HELD_FILES)),
         states: Mutex::new(states),
         changed: Condvar::new(),
@@ -153,8 +154,8 @@ impl SharedByThreads {
 /// The main function of each thread.
 fn serve(shared: &SharedByThreads, number: usize) {
     let new = || {
-        let (dictionaries, sender) = (Arc::clone(&shared.dictionaries), Arc::clone(&shared.sender));
-        Responder::new(shared.scripts.clone(), dictionaries, sender)
+        let (data, sender) = (Arc::clone(&shared.shared), Arc::clone(&shared.sender));
+        Responder::new(shared.scripts.clone(), data, sender)
     };
     let mut responder = new();
     while shared.note(number, State::Accepting) {

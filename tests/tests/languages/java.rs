@@ -1,6 +1,7 @@
 //! Tomcat 10 behind our front through our connector (`languages/java`), beside Tomcat's own HTTP
 //! connector: the same responses, and files handed over. Wants `tools/install java`.
 
+mod fragments;
 mod tomcat;
 
 use std::sync::atomic::{AtomicUsize, Ordering};

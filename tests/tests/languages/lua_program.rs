@@ -1,6 +1,8 @@
 //! `sendoff-lua`: the same scripts as in the server, in a separate process, behind Sendoff and
 //! nginx. Debian's lighttpd runs them for comparison.
 
+mod fragments;
+
 use std::collections::VecDeque;
 use std::fmt::Write;
 use std::fs::Permissions;
@@ -416,6 +418,7 @@ fn a_wrong_command_line_says_what_to_do() {
         (&[][..], "--bind ADDRESS"),
         (&["--bind", "/does/not/exist/s"], "cannot listen on /does/not/exist/s"),
         (&["--threads", "0"], "a number from 1 to 1024"),
+        (&["--fragments", "7"], "0, or a number from 8 to 4096"),
         (&["--socket-mode", "999"], "three octal digits"),
     ] {
         let (good, stderr) = ends(arguments);

@@ -11,6 +11,7 @@ mod htaccess_server;
 mod limit_rate;
 mod listing;
 mod lua;
+mod lua_fragments;
 mod maps;
 mod protection;
 mod readings;

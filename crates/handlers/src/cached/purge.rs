@@ -112,8 +112,8 @@ pub(crate) async fn purge(context: &Context<'_>, sink: &mut dyn Sink) -> Result<
     Ok(Outcome::Sent)
 }
 
-/// Purges the fragments that the workers of the request's site keep, as far as a purge of its pages
-/// concerns them.
+/// Purges the fragments that the workers and the scripts of the request's site keep, as far as a
+/// purge of its pages concerns them.
 pub(crate) fn purge_fragments(context: &Context<'_>, purge: &Purge) {
     let Context { services, site, .. } = *context;
     let tags = match purge.of_fragments() {
@@ -122,6 +122,7 @@ pub(crate) fn purge_fragments(context: &Context<'_>, purge: &Purge) {
         FragmentPurge::Everything => None,
     };
     let Some(site) = services.config.sites.get(site.number) else { return };
+    services.sites.purge_fragments(&site.name, tags.as_deref());
     let of_php = [site.pool, site.worker.as_ref().map(|worker| worker.pool)];
     let attachments = site.fastcgi.iter();
     let of_programs = attachments.map(|attachment| services.config.pool_at(&attachment.address));

@@ -1,3 +1,4 @@
+mod fragments;
 mod interface;
 mod patterns;
 mod sandbox;
@@ -133,14 +134,7 @@ impl Sandbox {
     pub(super) fn answer(&self, source: &str) -> String {
         let (exchange, outcome) = self.run(source);
         assert_eq!(outcome, ScriptDecision::Answer(200), "{source}");
-        let pieces = exchange.content.unwrap_or_default();
-        let texts = pieces.iter().map(|piece| match piece {
-            BodyPiece::Text(text) => String::from_utf8_lossy(text).into_owned(),
-            BodyPiece::File { path, offset, len } => {
-                format!("[{} {offset} {len:?}]", path.escape_ascii())
-            }
-        });
-        texts.collect()
+        text(&exchange)
     }
 
     /// The value of an expression as text.
@@ -155,4 +149,16 @@ impl Sandbox {
             other => panic!("{source} gives {other:?}"),
         }
     }
+}
+
+/// The body that a script has made.
+fn text(exchange: &Exchange) -> String {
+    let pieces = exchange.content.iter().flatten();
+    let texts = pieces.map(|piece| match piece {
+        BodyPiece::Text(text) => String::from_utf8_lossy(text).into_owned(),
+        BodyPiece::File { path, offset, len } => {
+            format!("[{} {offset} {len:?}]", path.escape_ascii())
+        }
+    });
+    texts.collect()
 }

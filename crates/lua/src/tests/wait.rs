@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use super::Sandbox;
-use crate::{BodyPiece, Exchange, Phase, Reply, ScriptDecision, Step, Subrequest, Waiting};
+use super::{Sandbox, text};
+use crate::{Exchange, Phase, Reply, ScriptDecision, Step, Subrequest, Waiting};
 
 fn reply(body: &'static str) -> Result<Reply, String> {
     let field = |name: &'static str, value: &'static str| (name.into(), value.into());
@@ -26,15 +26,6 @@ fn done(step: Step) -> (Box<Exchange>, ScriptDecision) {
         Step::Done(exchange, outcome) => (exchange, outcome),
         Step::Waits(mut waiting) => panic!("it waits for {:?}", waiting.wish()),
     }
-}
-
-fn text(exchange: &Exchange) -> String {
-    let pieces = exchange.content.iter().flatten();
-    let texts = pieces.map(|piece| match piece {
-        BodyPiece::Text(text) => String::from_utf8_lossy(text).into_owned(),
-        BodyPiece::File { .. } => "[file]".to_owned(),
-    });
-    texts.collect()
 }
 
 impl Sandbox {

@@ -156,9 +156,10 @@ impl Front {
             explain: explain.map(Arc::new),
             compressor: Compressor::new(),
             page_cache: PageCache::new(&generation.config.front.page_cache),
-            dictionaries: Arc::default(),
+            scripts: Arc::default(),
         };
         let page_cache = Arc::clone(&shared.page_cache);
+        let scripts = Arc::clone(&shared.scripts);
         let (mut handles, mut loops) = (Vec::new(), Vec::new());
         for (number, (listeners, questions)) in listeners.into_iter().zip(asked).enumerate() {
             let (new_links, links) = mpsc::unbounded_channel();
@@ -212,8 +213,15 @@ impl Front {
             let (lost, mut first_lost) = mpsc::unbounded_channel();
             let pools = users.into_iter().zip(pool_sockets).zip(pools);
             let pools = pools.map(|((users, socket), pool)| (users, socket, pool)).collect();
-            let means =
-                Means { tickets, log: writer, exporter: exports, page_cache, lost, is_leaving };
+            let means = Means {
+                tickets,
+                log: writer,
+                exporter: exports,
+                page_cache,
+                scripts,
+                lost,
+                is_leaving,
+            };
             let running = RunningFront::new(handles, generation, pools, means);
             let mut is_over = false;
             tokio::select! {

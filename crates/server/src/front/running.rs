@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use sendoff_config::{Config, LogTarget, PoolConfig};
+use sendoff_lua_host::SharedByScripts;
 use sendoff_page_cache::{FragmentPurge, PageCache};
 use sendoff_report::access_log;
 use sendoff_report::access_log::LogFile;
@@ -78,6 +79,7 @@ pub(super) struct Means {
     /// Sends spans to the collector.
     pub(super) exporter: Rc<Exporter>,
     pub(super) page_cache: Arc<PageCache>,
+    pub(super) scripts: Arc<SharedByScripts>,
     /// Receives the result when the pool socket of a pool in use is closed.
     pub(super) lost: mpsc::UnboundedSender<io::Result<()>>,
     /// Set when the server is about to end.
@@ -221,6 +223,7 @@ impl RunningFront {
                             .borrow()
                             .iter()
                             .for_each(|pool| pool.shared.purge_fragments(None));
+                        self.means.scripts.purge_fragments();
                     }
                     let cache = Arc::clone(&self.means.page_cache);
                     // Fails if the other side no longer waits for the answer.

@@ -19,7 +19,7 @@ use sendoff_exchange::rates::Rates;
 use sendoff_exchange::service::Current;
 use sendoff_handlers::services::Services;
 use sendoff_http3_server as http3;
-use sendoff_lua_host::Dictionaries;
+use sendoff_lua_host::SharedByScripts;
 use sendoff_message::request::{Endpoint, Scheme};
 use sendoff_observe::gather::{Figures, Gatherer, Reply};
 use sendoff_observe::upstreams::upstreams_status;
@@ -128,7 +128,7 @@ pub(super) struct SharedByLoops {
     pub(super) compressor: Arc<Compressor>,
     pub(super) page_cache: Arc<PageCache>,
     /// Data shared by Lua scripts.
-    pub(super) dictionaries: Arc<Dictionaries>,
+    pub(super) scripts: Arc<SharedByScripts>,
     pub(super) gatherer: Gatherer,
     pub(super) rates: Arc<Rates>,
     pub(super) requests: Arc<RequestCounts>,
@@ -174,11 +174,7 @@ impl RunningLoop {
         spawn_local(async move { flushes.run(&sender).await });
         let services = Services {
             number,
-            sites: Sites::new(
-                Arc::clone(&generation.config),
-                budget.static_files,
-                &shared.dictionaries,
-            ),
+            sites: Sites::new(Arc::clone(&generation.config), budget.static_files, &shared.scripts),
             config: Arc::clone(&generation.config),
             explain: shared.explain,
             compressor: shared.compressor,

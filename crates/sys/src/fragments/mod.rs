@@ -16,11 +16,11 @@
 //! checked against its bounds, so it spoils fragments of its own pool only.
 
 use std::hash::Hasher;
-use std::io;
 use std::mem::offset_of;
-use std::os::fd::{AsFd, OwnedFd};
-use std::ptr;
+use std::os::fd::{AsFd, FromRawFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
+use std::{env, io, ptr};
 
 use fnv::FnvHasher;
 use libc::pthread_mutex_t;
@@ -123,6 +123,25 @@ impl Fragments {
         // SAFETY: in the memory, which no other process has yet.
         unsafe { (*made.head()).written = made.log_len() };
         Ok((made, [memory, of_counters]))
+    }
+
+    /// The fragments of the pool that has started this process, from the descriptors that it has
+    /// inherited. `None`: the pool keeps none, or they were taken before.
+    ///
+    /// # Errors
+    /// As of [`open`](Self::open).
+    pub fn inherited() -> Option<io::Result<Self>> {
+        static TAKEN: AtomicBool = AtomicBool::new(false);
+        let numbers = env::var(INHERITED).ok()?;
+        let (memory, counters) = numbers.split_once(',')?;
+        let number = |text: &str| text.parse().ok().filter(|fd| *fd > libc::STDERR_FILENO);
+        let numbers = [number(memory)?, number(counters)?];
+        if TAKEN.swap(true, Ordering::Relaxed) {
+            return None;
+        }
+        // SAFETY: the pool's master has opened them for this process, and they are taken once.
+        let [memory, counters] = numbers.map(|fd| unsafe { OwnedFd::from_raw_fd(fd) });
+        Some(Self::open(&memory, &counters))
     }
 
     /// Maps the memory of another process.

@@ -15,6 +15,9 @@ use sendoff_tests::{
     Broken, Client, LIMIT, Request, Response, Site, processes, static_library, tomcat, wait,
 };
 
+/// The interfaces of servlets.
+const SERVLETS: &str = "/usr/share/java/tomcat10-servlet-api.jar";
+
 /// A running Tomcat.
 pub struct Tomcat {
     child: Child,
@@ -42,12 +45,45 @@ fn built() -> &'static Path {
     BUILT.get_or_init(|| {
         let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("java");
         run(Command::new(source("build")).arg(static_library()).arg(&folder));
+        let jars = folder.join("sendoff-tomcat.jar");
+        let jars = format!("{SERVLETS}:{}", jars.display());
         run(Command::new("javac")
-            .args(["--release", "17", "-cp", "/usr/share/java/tomcat10-servlet-api.jar", "-d"])
+            .args(["--release", "17", "-cp", &jars, "-d"])
             .arg(folder.join("classes"))
-            .arg(source("src/test/java/sendoff/tomcat/Conformance.java")));
+            .args(
+                ["Conformance", "FragmentPages"]
+                    .map(|class| source(&format!("src/test/java/sendoff/tomcat/{class}.java"))),
+            ));
         folder
     })
+}
+
+/// Adds Spring, its caches and a servlet that uses them to an application.
+pub fn add_spring(application: &Path) {
+    let (inside, libraries) = (application.join("WEB-INF"), application.join("WEB-INF/lib"));
+    fs::create_dir_all(&libraries).unwrap();
+    let connector = built().join("sendoff-tomcat.jar");
+    run(Command::new(source("build-spring")).args([&connector, &libraries]));
+    let mut jars = connector.display().to_string();
+    for entry in fs::read_dir("/usr/share/java").unwrap() {
+        let path = entry.unwrap().path();
+        let name = path.file_name().unwrap().to_string_lossy().into_owned();
+        if ["spring", "commons-logging"].iter().any(|start| name.starts_with(start)) {
+            jars += &format!(":{}", path.display());
+            fs::copy(&path, libraries.join(name)).unwrap();
+        }
+    }
+    jars += &format!(":{}", libraries.join("sendoff-spring.jar").display());
+    run(Command::new("javac")
+        .args(["--release", "17", "-cp", &format!("{jars}:{SERVLETS}"), "-d"])
+        .arg(inside.join("classes"))
+        .arg(source("spring/src/test/java/sendoff/spring/SpringPages.java")));
+    let web = fs::read_to_string(inside.join("web.xml")).unwrap();
+    let servlet = "<servlet><servlet-name>spring</servlet-name>
+        <servlet-class>sendoff.spring.SpringPages</servlet-class></servlet>
+        <servlet-mapping><servlet-name>spring</servlet-name>
+        <url-pattern>/spring</url-pattern></servlet-mapping></web-app>";
+    fs::write(inside.join("web.xml"), web.replace("</web-app>", servlet)).unwrap();
 }
 
 pub fn copy_tree(from: &Path, to: &Path) {
@@ -61,6 +97,19 @@ pub fn copy_tree(from: &Path, to: &Path) {
             fs::copy(entry.path(), target).unwrap();
         }
     }
+}
+
+/// A command that starts Tomcat in a folder, with our connector in it and the servlets of the tests
+/// in its application.
+pub fn command(base: &Path, connectors: &str, options: &[&str]) -> Command {
+    let command = tomcat(base, connectors, options);
+    for name in ["sendoff-tomcat.jar", "libsendoff_tomcat.so"] {
+        fs::copy(built().join(name), base.join("lib").join(name)).unwrap();
+    }
+    let application = base.join("webapps/ROOT");
+    copy_tree(&built().join("classes"), &application.join("WEB-INF/classes"));
+    fs::write(application.join("WEB-INF/web.xml"), include_str!("web.xml")).unwrap();
+    command
 }
 
 impl Tomcat {
@@ -100,14 +149,8 @@ impl Tomcat {
             r#"<Connector protocol="HTTP/1.1" address="127.0.0.1" port="0"/>
             <Connector protocol="sendoff.tomcat.SendoffProtocol" {path} {attributes}/>"#
         );
-        let mut command = tomcat(base, &connectors, options);
-        for name in ["sendoff-tomcat.jar", "libsendoff_tomcat.so"] {
-            fs::copy(built().join(name), base.join("lib").join(name)).unwrap();
-        }
-        let application = base.join("webapps/ROOT");
-        copy_tree(&built().join("classes"), &application.join("WEB-INF/classes"));
-        fs::write(application.join("WEB-INF/web.xml"), include_str!("web.xml")).unwrap();
-        fill(&application);
+        let mut command = command(base, &connectors, options);
+        fill(&base.join("webapps/ROOT"));
         let mut child = command
             .stdin(stdin)
             .stdout(Stdio::piped())

@@ -3,21 +3,18 @@
  * libsendoff. Each function is called by one thread at a time for one worker, except stop().
  */
 #define _GNU_SOURCE
+#include "native.h"
 #include "sendoff.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <jni.h>
 #include <limits.h>
 #include <poll.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
-
-#define NATIVE(result, name) JNIEXPORT result JNICALL Java_sendoff_tomcat_Native_##name
 
 /* The action of send() after the bytes; Connection.java has the same numbers. */
 enum then { THEN_WAIT = 0, THEN_FLUSH = 1, THEN_FINISH = 2 };
@@ -31,8 +28,12 @@ static sendoff_sender *sender;
 
 JNIEXPORT jint JNICALL JNI_OnLoad(JavaVM *vm, void *reserved)
 {
-	(void)vm;
+	JNIEnv *env;
+
 	(void)reserved;
+	if ((*vm)->GetEnv(vm, (void **)&env, JNI_VERSION_10) != JNI_OK || !load_fragments(env)) {
+		return JNI_ERR;
+	}
 	sender = sendoff_sender_new(MOST_FILES);
 	return sender != NULL ? JNI_VERSION_10 : JNI_ERR;
 }
@@ -42,7 +43,7 @@ static sendoff_worker *worker_at(jlong address)
 	return (sendoff_worker *)(intptr_t)address;
 }
 
-static void throw_io(JNIEnv *env, const char *what, const char *about, int error)
+void throw_io(JNIEnv *env, const char *what, const char *about, int error)
 {
 	jclass class = (*env)->FindClass(env, "java/io/IOException");
 	char message[512];

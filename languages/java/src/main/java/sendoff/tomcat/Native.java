@@ -7,7 +7,7 @@ import java.nio.file.Files;
 import java.nio.file.Path;
 
 /**
- * The functions of src/main/c/sendoff_tomcat.c. A {@code worker} is the address of a {@code sendoff_worker}; buffers must be
+ * The functions of src/main/c. A {@code worker} is the address of a {@code sendoff_worker}; buffers must be
  * direct. Functions fail with an {@link IOException} that says what happened and why.
  */
 final class Native {
@@ -68,6 +68,25 @@ final class Native {
     static native boolean explains(long worker);
 
     static native void explain(long worker, byte[] text);
+
+    /** Keeps fragments of {@code size} bytes in all, or in the memory of the pool. 0: only there. Once is enough. */
+    static native void shareFragments(long size) throws IOException;
+
+    /**
+     * Returns the kept fragment, or calls {@code maker} and keeps the result. {@code names}: the key and the tags, each after
+     * its length of four bytes, big-endian. A native frame below {@code maker} binds a virtual thread to its carrier, which
+     * holds the permit.
+     */
+    static native byte[] fragment(byte[] names, int seconds, Fragments.Maker<byte[], ?> maker);
+
+    static native byte[] fetchFragment(byte[] key);
+
+    static native boolean storeFragment(byte[] names, int seconds, byte[] fragment, long purges);
+
+    static native long fragmentPurges();
+
+    /** With null all of them. */
+    static native void purgeFragments(byte[] tag);
 
     static native void stop(long worker);
 

@@ -23,6 +23,7 @@ final class ResponseBody {
     private Connection connection;
     /** Null if the response is not explained. */
     private Explanation explanation;
+    private FragmentCount fragments;
     private boolean useSendfile;
     private int headLength;
     private long written;
@@ -39,8 +40,9 @@ final class ResponseBody {
     }
 
     /** Tells the front the place that makes this response. */
-    void explain(Explanation explanation, boolean useSendfile) {
+    void explain(Explanation explanation, FragmentCount fragments, boolean useSendfile) {
         this.explanation = explanation;
+        this.fragments = fragments;
         this.useSendfile = useSendfile;
     }
 
@@ -81,6 +83,10 @@ final class ResponseBody {
 
     void finish() throws IOException {
         isFinished = true;
+        byte[] note = explanation == null ? null : fragments.note();
+        if (note != null) {
+            connection.explain(note);
+        }
         send(Connection.THEN_FINISH);
     }
 

@@ -24,6 +24,7 @@ final class SendoffEndpoint extends AbstractEndpoint<Connection, Connection> {
 
     private String path;
     private String pathPermissions;
+    private int fragments = 32;
     private Listener listener;
 
     String getPath() {
@@ -38,6 +39,14 @@ final class SendoffEndpoint extends AbstractEndpoint<Connection, Connection> {
         this.pathPermissions = pathPermissions;
     }
 
+    int getFragments() {
+        return fragments;
+    }
+
+    void setFragments(int mebibytes) {
+        fragments = mebibytes;
+    }
+
     @Override
     public String getId() {
         return path;
@@ -49,6 +58,8 @@ final class SendoffEndpoint extends AbstractEndpoint<Connection, Connection> {
             throw new IllegalArgumentException(
                     "The Sendoff connector has no attribute path: give the path of a UNIX socket, host:port, or fd:0");
         }
+        // Before the applications start.
+        Native.shareFragments((long) fragments << 20);
         listener = path.startsWith(DESCRIPTOR)
                 ? Listener.inherited(Integer.parseInt(path.substring(DESCRIPTOR.length())))
                 : Listener.open(path, getAcceptCount());

@@ -111,9 +111,12 @@ final class SendoffProcessor extends AbstractProcessor {
 
     private void beginExplanation() {
         Connector connector = protocol.getConnector();
-        if (connector != null && connection.explains()) {
+        boolean isExplained = connector != null && connection.explains();
+        FragmentCount fragments = isExplained ? new FragmentCount() : null;
+        FragmentCount.begin(fragments);
+        if (isExplained) {
             explanation = new Explanation(connector, request, response);
-            responseBody.explain(explanation, protocol.getUseSendfile());
+            responseBody.explain(explanation, fragments, protocol.getUseSendfile());
         }
     }
 

@@ -68,6 +68,19 @@ public final class SendoffProtocol extends AbstractProtocol<Connection> {
         setMaxThreads(threads);
     }
 
+    /** The memory for fragments, in MiB. */
+    public int getFragments() {
+        return endpoint().getFragments();
+    }
+
+    /**
+     * Sets the memory for {@link Fragments} of this process, in MiB, from 8 to 4096; the default is 32. With 0 fragments are
+     * kept only in the memory of a pool that has some, which counts in any case.
+     */
+    public void setFragments(int mebibytes) {
+        endpoint().setFragments(mebibytes);
+    }
+
     /** True if files of {@code org.apache.tomcat.sendfile.filename} are handed over. */
     public boolean getUseSendfile() {
         return endpoint().getUseSendfile();
