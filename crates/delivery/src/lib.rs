@@ -22,6 +22,6 @@ mod spool;
 pub use disk::DiskStore;
 pub use piece::Piece;
 pub use queue::{Progress, SendQueue};
-pub use send_timer::{SendLimits, SendTimer};
+pub use send_timer::{SendTimer, send_pace};
 pub use snapshots::{SnapshotLimits, SnapshotUsage, Snapshots};
 pub use spool::{Spool, Spooled};

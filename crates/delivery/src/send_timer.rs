@@ -3,11 +3,10 @@
 use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll};
-use std::time::Duration;
 
 use sendoff_config::FrontConfig;
 use sendoff_report::limits::Limit;
-use sendoff_transport::pace::Pace;
+use sendoff_transport::pace::{Pace, SlowestPace};
 use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::blocked::Blocked;
@@ -16,20 +15,9 @@ use super::blocked::Blocked;
 /// leaves the socket full for minutes, so waiting for a writable socket would show no progress.
 const LOOKS: u32 = 8;
 
-/// The limits for slow clients.
-#[derive(Debug, Clone, Copy)]
-pub struct SendLimits {
-    /// The longest time in which the client may take no byte.
-    pub pause: Duration,
-    /// Bytes per second; 0: unlimited.
-    pub rate: u64,
-}
-
-impl SendLimits {
-    /// The limits that the configuration sets.
-    pub fn of(config: &FrontConfig) -> Self {
-        Self { pause: config.timeouts.send, rate: config.limits.send_rate }
-    }
+/// The slowest that a client may take its responses.
+pub fn send_pace(config: &FrontConfig) -> SlowestPace {
+    SlowestPace { pause: config.timeouts.send, rate: config.limits.send_rate }
 }
 
 /// Runs while a client does not take all that is owed to it.
@@ -60,7 +48,7 @@ impl SendTimer {
     pub fn check(
         &mut self,
         cx: &mut Context<'_>,
-        limits: SendLimits,
+        limits: SlowestPace,
         queued: usize,
         taken: impl Fn() -> u64,
     ) -> io::Result<()> {
@@ -79,10 +67,10 @@ impl SendTimer {
 }
 
 impl RunningTimer {
-    fn look(&mut self, limits: SendLimits, taken: u64) -> io::Result<()> {
+    fn look(&mut self, limits: SlowestPace, taken: u64) -> io::Result<()> {
         let more = taken.saturating_sub(std::mem::replace(&mut self.taken, taken));
         if more > 0 {
-            self.pace.note(more, limits.rate, limits.pause);
+            self.pace.note(more, limits);
         }
         let (now, deadline) = (Instant::now(), self.pace.deadline());
         if deadline <= now {

@@ -17,12 +17,12 @@ use sendoff_message::request::{
 };
 use sendoff_report::limits::Limit;
 use sendoff_transport::Transport;
-use sendoff_transport::pace::Pace;
+use sendoff_transport::pace::{Pace, SlowestPace};
 use tokio::task::yield_now;
 use tokio::time::{Duration, Instant, timeout, timeout_at};
 
 use super::exchange::{Exchange, Parts, RequestFacts, RequestLine};
-use super::incoming::{BodyEnd, BodyLimits, Incoming, Unread};
+use super::incoming::{BodyEnd, Incoming, Unread};
 use super::tunnel::ConnectionTunnel;
 
 /// The size of one read, in bytes.
@@ -334,7 +334,7 @@ impl<T: Transport> Connection<T> {
         let mut decoder = BodyDecoder::new(framing, terms.max)?;
         let wanted = terms.is_wanted();
         if waits && !wanted && self.buffer.is_empty() {
-            let rest = Unread::dropped(decoder, body_limits(service));
+            let rest = Unread::dropped(decoder, body_pace(service));
             return Ok(Received { plan, keep_alive: false, rest });
         }
         let mut store = if wanted { BodyStore::keep() } else { BodyStore::discard() };
@@ -354,7 +354,7 @@ impl<T: Transport> Connection<T> {
                     break;
                 }
                 Decoded::NeedMore if !wanted => {
-                    let rest = Unread::dropped(decoder, body_limits(service));
+                    let rest = Unread::dropped(decoder, body_pace(service));
                     return Ok(Received { plan, keep_alive: true, rest });
                 }
                 Decoded::NeedMore => {
@@ -395,7 +395,7 @@ impl<T: Transport> Connection<T> {
             writer.push(first);
         }
         request.body = Body::Stream(stream);
-        let rest = Unread::Incoming(Incoming::new(decoder, writer, body_limits(service)));
+        let rest = Unread::Incoming(Incoming::new(decoder, writer, body_pace(service)));
         Ok(Received { plan, keep_alive: true, rest })
     }
 
@@ -411,8 +411,7 @@ impl<T: Transport> Connection<T> {
                 Err(refused(StatusCode::BAD_REQUEST, why))
             }
             Ok(Ok(read)) => {
-                let config = service.config();
-                pace.note(read as u64, config.limits.body_rate, config.timeouts.body);
+                pace.note(read as u64, body_pace(service));
                 Ok(read)
             }
             Ok(Err(error)) => Err(error.into()),
@@ -594,9 +593,9 @@ impl<T: Transport> Connection<T> {
 }
 
 /// The lowest speed at which a client may send a body.
-fn body_limits(service: &impl Service) -> BodyLimits {
+fn body_pace(service: &impl Service) -> SlowestPace {
     let config = service.config();
-    BodyLimits { pause: config.timeouts.body, rate: config.limits.body_rate }
+    SlowestPace { pause: config.timeouts.body, rate: config.limits.body_rate }
 }
 
 /// Reads the first bytes after a pause. The transport may report readiness without a byte, as for

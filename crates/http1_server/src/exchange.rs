@@ -10,7 +10,7 @@ use bytes::{Bytes, BytesMut};
 use http::{Method, StatusCode, Version};
 use sendoff_config::Party;
 use sendoff_delivery::segment::Segment;
-use sendoff_delivery::{Progress, SendLimits, SendQueue, SendTimer};
+use sendoff_delivery::{Progress, SendQueue, SendTimer, send_pace};
 use sendoff_exchange::client::{Client, Lender, Terms};
 use sendoff_exchange::lifecycle::{Lifecycle, StartingGuard};
 use sendoff_exchange::service::Service;
@@ -429,7 +429,7 @@ impl<T: Transport, S: Service> Sink for Exchange<'_, T, S> {
     }
 
     fn poll_writable(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Cut>> {
-        let limits = SendLimits::of(self.service.config());
+        let limits = send_pace(self.service.config());
         self.timer.check(cx, limits, self.queue.memory(), || self.transport.delivered())?;
         // A client that has gone reads no more, either.
         let _ended = self.poll_body(cx);

@@ -10,7 +10,7 @@ use sendoff_http1::{BodyDecoder, Decoded};
 use sendoff_message::request::{BodyStream, BodyWriter};
 use sendoff_report::limits::Limit;
 use sendoff_transport::Transport;
-use sendoff_transport::pace::Pace;
+use sendoff_transport::pace::{Pace, SlowestPace};
 use tokio::time::{Sleep, sleep_until};
 
 /// The size of one read, in bytes.
@@ -23,7 +23,7 @@ const MOST_AT_ONCE: usize = 16;
 pub(super) struct Incoming {
     decoder: BodyDecoder,
     writer: BodyWriter,
-    limits: BodyLimits,
+    limits: SlowestPace,
     pace: Pace,
     /// The client's remaining time at the moment when the application became the one to wait for.
     left: Option<Duration>,
@@ -44,18 +44,9 @@ pub(super) enum Unread {
 
 impl Unread {
     /// The rest of a body that no handler uses.
-    pub(super) fn dropped(decoder: BodyDecoder, limits: BodyLimits) -> Self {
+    pub(super) fn dropped(decoder: BodyDecoder, limits: SlowestPace) -> Self {
         Self::Dropped(Incoming::new(decoder, BodyStream::dropped(), limits))
     }
-}
-
-/// The lowest speed at which the client may send the body.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct BodyLimits {
-    /// The longest time without a byte.
-    pub(super) pause: Duration,
-    /// The lowest rate in bytes per second; 0: no lowest rate.
-    pub(super) rate: u64,
 }
 
 /// The end of a body.
@@ -70,14 +61,14 @@ pub(super) enum BodyEnd {
 }
 
 impl Incoming {
-    pub(super) fn new(decoder: BodyDecoder, writer: BodyWriter, limits: BodyLimits) -> Self {
+    pub(super) fn new(decoder: BodyDecoder, writer: BodyWriter, limits: SlowestPace) -> Self {
         Self { decoder, writer, limits, pace: Pace::new(limits.pause), left: None, timer: None }
     }
 
     /// From now on the client may pause for at most this time, and send as slowly as it likes: the
     /// caller limits the time in all.
     pub(super) fn limit_pauses(&mut self, pause: Duration) {
-        self.limits = BodyLimits { pause: self.limits.pause.min(pause), rate: 0 };
+        self.limits = SlowestPace { pause: self.limits.pause.min(pause), rate: 0 };
         self.pace = Pace::new(self.pace.left().min(pause));
         self.timer = None;
     }
@@ -114,7 +105,7 @@ impl Incoming {
                 Ok(Decoded::NeedMore) => match read(transport, buffer, cx) {
                     Poll::Ready(0) => return Poll::Ready(BodyEnd::Gone),
                     Poll::Ready(read) => {
-                        self.pace.note(read as u64, self.limits.rate, self.limits.pause);
+                        self.pace.note(read as u64, self.limits);
                     }
                     Poll::Pending => {
                         let deadline = self.pace.deadline();

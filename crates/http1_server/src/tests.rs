@@ -27,12 +27,13 @@ use sendoff_report::log_line::{LogLine, Notes};
 use sendoff_sys::tcp;
 use sendoff_tls::SiteTls;
 use sendoff_transport::Tcp;
+use sendoff_transport::pace::SlowestPace;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::connection::Connection;
 use super::exchange::{Exchange, Parts, RequestFacts, RequestLine};
-use super::incoming::{BodyLimits, Unread};
+use super::incoming::Unread;
 
 /// A service that answers without bodies and records the lines of the access log.
 struct Noting {
@@ -416,7 +417,7 @@ fn the_rest_of_a_body_belongs_to_no_other_protocol() {
         let mut exchange = pair.exchange();
         assert!(exchange.may_switch());
         let decoder = BodyDecoder::new(BodyFraming::Length(5), 5).unwrap();
-        let limits = BodyLimits { pause: Duration::from_secs(20), rate: 0 };
+        let limits = SlowestPace { pause: Duration::from_secs(20), rate: 0 };
         exchange.receive(Unread::dropped(decoder, limits));
         assert!(!exchange.may_switch() && !exchange.may_lend(Some(&own())));
     });

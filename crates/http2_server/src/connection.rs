@@ -8,7 +8,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::{Buf, BytesMut};
-use sendoff_delivery::SendLimits;
+use sendoff_delivery::send_pace;
 use sendoff_exchange::lifecycle::{Lifecycle, Past, Stage};
 use sendoff_exchange::service::{Current, Service};
 use sendoff_http1::{BodyFraming, Head};
@@ -69,7 +69,7 @@ pub async fn serve<T: Transport + 'static, S: Service + 'static>(
     lifecycle: Rc<Lifecycle>,
 ) {
     let service = services.get();
-    let (timeouts, limits) = (service.config().timeouts.clone(), SendLimits::of(service.config()));
+    let (timeouts, limits) = (service.config().timeouts.clone(), send_pace(service.config()));
     drop(service);
     let mut wire = Wire::new(transport, buffer, limits);
     let client = origin.peer.clone();

@@ -6,9 +6,10 @@ use std::io::{self, IoSlice};
 use std::task::{Context, Poll, ready};
 
 use bytes::{Buf, BytesMut};
-use sendoff_delivery::{SendLimits, SendTimer};
+use sendoff_delivery::SendTimer;
 use sendoff_http2::PREFACE;
 use sendoff_transport::Transport;
+use sendoff_transport::pace::SlowestPace;
 
 use super::session::Session;
 
@@ -50,12 +51,12 @@ pub(super) struct Wire<T> {
     taken: u64,
     timer: SendTimer,
     /// The lowest speed at which the client may read.
-    limits: SendLimits,
+    limits: SlowestPace,
 }
 
 impl<T: Transport> Wire<T> {
     /// `received` has the bytes that were already read from the client.
-    pub(super) fn new(transport: T, received: BytesMut, limits: SendLimits) -> Self {
+    pub(super) fn new(transport: T, received: BytesMut, limits: SlowestPace) -> Self {
         let (total, timer) = (received.len() as u64, SendTimer::default());
         Self { transport, received, total, turn: 0, taken: 0, timer, limits }
     }

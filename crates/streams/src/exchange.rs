@@ -9,7 +9,7 @@ use std::task::{Context, Poll};
 use bytes::{Buf, Bytes};
 use http::{Method, StatusCode, Version};
 use sendoff_delivery::segment::Segment;
-use sendoff_delivery::{Progress, SendLimits, SendQueue, SendTimer};
+use sendoff_delivery::{Progress, SendQueue, SendTimer, send_pace};
 use sendoff_exchange::client::Client;
 use sendoff_exchange::service::Service;
 use sendoff_exchange::sink::{Fit, Room, Sink};
@@ -18,6 +18,7 @@ use sendoff_message::Cut;
 use sendoff_message::request::{Request, named, protocol};
 use sendoff_message::response::{Framing, ResponseEnd, ResponseHead, Trailers};
 use sendoff_report::log_line::{BodyBytes, CLIENT_LEFT, LogLine, Notes};
+use sendoff_transport::pace::SlowestPace;
 use tokio::time::Instant;
 
 use crate::STREAM_BUFFER;
@@ -152,7 +153,7 @@ impl<'c, S: Service, R: ResponseSender> Exchange<'c, S, R> {
     /// Fails if the client has taken no byte of the response for too long. The rate is checked for
     /// the connection only: a slow client may have many streams.
     fn check(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
-        let limits = SendLimits { rate: 0, ..SendLimits::of(self.service.config()) };
+        let limits = SlowestPace { rate: 0, ..send_pace(self.service.config()) };
         let taken = || self.sent - self.stream.in_flight() as u64;
         self.timer.check(cx, limits, self.queue.memory(), taken)
     }

@@ -17,7 +17,7 @@ use sendoff_message::request::{
 };
 use sendoff_message::response::ResponseHead;
 use sendoff_report::limits::Limit;
-use sendoff_transport::pace::Pace;
+use sendoff_transport::pace::{Pace, SlowestPace};
 use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::directions::{RequestBody, ResponseSender, StreamGone};
@@ -31,20 +31,10 @@ use crate::tunnel::{StreamClient, StreamTunnel};
 const REST_TIME: Duration = Duration::from_secs(2);
 
 /// The slowest that a client may send a body.
-#[derive(Debug, Clone, Copy)]
-struct BodyPace {
-    /// The longest time without a byte.
-    pause: Duration,
-    /// The lowest rate in bytes per second; 0: no lowest rate.
-    rate: u64,
-}
-
-impl BodyPace {
-    fn of(intake: Intake, limits: &FrontConfig) -> Self {
-        match intake {
-            Intake::Duplex => Self { pause: TUNNEL_TIMEOUT, rate: 0 },
-            _ => Self { pause: limits.timeouts.body, rate: limits.limits.body_rate },
-        }
+fn slowest_pace(intake: Intake, limits: &FrontConfig) -> SlowestPace {
+    match intake {
+        Intake::Duplex => SlowestPace { pause: TUNNEL_TIMEOUT, rate: 0 },
+        _ => SlowestPace { pause: limits.timeouts.body, rate: limits.limits.body_rate },
     }
 }
 
@@ -114,7 +104,7 @@ async fn answer<S: Service, B: RequestBody, R: ResponseSender>(
     let unread = match received {
         Ok((plan, request, rest)) => {
             let BodyTerms { max: most, intake } = plan.body();
-            let slowest = BodyPace::of(intake, service.config());
+            let slowest = slowest_pace(intake, service.config());
             let mut exchange = Exchange::new(&open, &*service, &asked, Some(&request), &mut stream);
             if rest.is_none() {
                 exchange.fate = Fate::MaySwitch;
@@ -271,7 +261,7 @@ async fn receive<S: Service, B: RequestBody, R: ResponseSender>(
 /// takes it.
 async fn pass_body<S: Service, B: RequestBody>(
     open: &StreamGuard<S>,
-    slowest: BodyPace,
+    slowest: SlowestPace,
     body: &mut B,
     writer: BodyWriter,
     most: u64,
@@ -318,7 +308,7 @@ async fn read_body<S: Service, B: RequestBody>(
 ) -> Result<Body, StreamEnd> {
     let not_stored = |error| refused(not_stored(&error, &request()), NOT_STORED);
     let mut left = most;
-    let slowest = BodyPace::of(Intake::Whole, service.config());
+    let slowest = slowest_pace(Intake::Whole, service.config());
     let mut pace = Pace::new(slowest.pause);
     while let Some(data) = next_piece(open, slowest, body, &mut pace, &mut left).await? {
         store.push(&data).map_err(not_stored)?;
@@ -330,7 +320,7 @@ async fn read_body<S: Service, B: RequestBody>(
 /// that the body may still have.
 async fn next_piece<S: Service, B: RequestBody>(
     open: &StreamGuard<S>,
-    slowest: BodyPace,
+    slowest: SlowestPace,
     body: &mut B,
     pace: &mut Pace,
     left: &mut u64,
@@ -341,7 +331,7 @@ async fn next_piece<S: Service, B: RequestBody>(
         return Err(refused(StatusCode::REQUEST_TIMEOUT, "the request body took too long"));
     };
     let Some(data) = next? else { return Ok(None) };
-    pace.note(data.len() as u64, slowest.rate, slowest.pause);
+    pace.note(data.len() as u64, slowest);
     open.streams().note_useful(data.len());
     *left = left.checked_sub(data.len() as u64).ok_or(RequestError::BodyTooLarge)?;
     body.release(data.len());

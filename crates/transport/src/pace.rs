@@ -4,6 +4,15 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+/// The slowest that a client may make progress.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SlowestPace {
+    /// The longest time without a byte.
+    pub pause: Duration,
+    /// The lowest rate in bytes per second; 0: no lowest rate.
+    pub rate: u64,
+}
+
 /// Time that a client has left. It begins with a limit, and each byte that the client sends or
 /// takes adds time, up to the limit. A client that is fast enough on average may thus pause for as
 /// long as the limit, and a client that sends a byte now and then is too slow.
@@ -18,15 +27,16 @@ impl Pace {
         Self { deadline: Instant::now() + limit }
     }
 
-    /// Notes that the client has sent or taken `bytes`. Each adds the time that it takes at `rate`
-    /// bytes per second; at rate 0 any progress restores the whole limit.
-    pub fn note(&mut self, bytes: u64, rate: u64, limit: Duration) {
+    /// Notes that the client has sent or taken `bytes`. Each adds the time that it takes at the
+    /// lowest rate; at rate 0 any progress restores the whole pause.
+    pub fn note(&mut self, bytes: u64, slowest: SlowestPace) {
+        let SlowestPace { pause, rate } = slowest;
         let nanos = u128::from(bytes) * 1_000_000_000;
         let bought = nanos.checked_div(u128::from(rate)).map_or(Duration::MAX, |nanos| {
             Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
         });
         let now = Instant::now();
-        self.deadline = now + self.left().saturating_add(bought).min(limit);
+        self.deadline = now + self.left().saturating_add(bought).min(pause);
     }
 
     /// The time that the client has left. Pass it to [`new`](Self::new) after a wait for another
@@ -57,7 +67,7 @@ mod tests {
                 return pace.deadline() - began;
             }
             tokio::time::sleep_until(next).await;
-            pace.note(bytes, rate, LIMIT);
+            pace.note(bytes, SlowestPace { pause: LIMIT, rate });
         }
         began.elapsed()
     }
@@ -80,7 +90,7 @@ mod tests {
     #[tokio::test(flavor = "current_thread", start_paused = true)]
     async fn what_a_client_was_faster_before_counts_for_the_limit_alone() {
         let mut pace = Pace::new(LIMIT);
-        pace.note(u64::MAX, 1, LIMIT);
+        pace.note(u64::MAX, SlowestPace { pause: LIMIT, rate: 1 });
         assert_eq!(pace.deadline() - Instant::now(), LIMIT);
     }
 }

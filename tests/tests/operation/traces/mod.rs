@@ -150,6 +150,8 @@ fn a_client_that_leaves_is_an_error_of_its_span() {
     drop(begun);
     let waiting = ask("/silent.php", &other);
     assert!(wait::until(LIMIT, || site.path("begun").exists()));
+    // Behind this answer the event loop knows that a worker has the request.
+    assert_eq!(server.get("/missing").status(), 404);
     drop(waiting);
     let cut = &collector.await_trace(TRACE, 4)[0];
     let status = cut.get("http.response.status_code");
