@@ -314,6 +314,7 @@ fn a_body_in_records_of_one_byte_reaches_the_client_in_few_chunks() {
         .unwrap();
     let mut got = Vec::new();
     client.read_to_end(&mut got).unwrap();
-    assert_eq!(got.iter().filter(|byte| **byte == b'y').count(), BYTES);
+    let head = got.windows(4).position(|bytes| bytes == b"\r\n\r\n").unwrap();
+    assert_eq!(got[head..].iter().filter(|byte| **byte == b'y').count(), BYTES);
     assert!(got.ends_with(b"\r\n0\r\n\r\n") && got.len() < BYTES * 11 / 10, "{} bytes", got.len());
 }
