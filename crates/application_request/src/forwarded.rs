@@ -97,6 +97,7 @@ impl AboutClient<'_> {
 fn is_in(believed: &ProxyFields, name: &str) -> bool {
     match believed {
         ProxyFields::XForwarded => name != "forwarded",
+        ProxyFields::Addresses { .. } => name == "x-forwarded-for",
         ProxyFields::Forwarded => name == "forwarded",
         ProxyFields::Single(_) => false,
     }
@@ -194,6 +195,13 @@ mod tests {
         request.peer = Endpoint::Ip("192.0.2.9:0".parse().unwrap());
         request.via = Some(Endpoint::Ip("10.0.0.2:5".parse().unwrap()));
         let (own, single) = (ProxyFields::Forwarded, ProxyFields::Single("cf".to_owned()));
+        let addresses = ProxyFields::Addresses { is_recursive: true };
+        let x =
+            AboutClient { believed: &addresses, ..about(&request, ForwardedFields::XForwarded) };
+        assert_eq!(
+            told(x),
+            "x-forwarded-for: 3.3.3.3, 10.0.0.2\nx-forwarded-proto: http\nx-forwarded-port: 80"
+        );
         for believed in [&own, &single] {
             let x = AboutClient { believed, ..about(&request, ForwardedFields::XForwarded) };
             assert_eq!(

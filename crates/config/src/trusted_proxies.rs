@@ -26,6 +26,12 @@ pub enum ProxyFields {
     /// `X-Forwarded-For`, `-Proto`, `-Host` and `-Port`.
     #[default]
     XForwarded,
+    /// `X-Forwarded-For` alone: a proxy that writes no other field passes them on as the client
+    /// sent them.
+    Addresses {
+        /// An address of a trusted proxy leads to the address before it.
+        is_recursive: bool,
+    },
     /// `Forwarded` (RFC 7239).
     Forwarded,
     /// A field of this name, in small letters, whose value is one address: `cf-connecting-ip`.

@@ -75,8 +75,9 @@ impl Trust {
     /// The keys of the whole server.
     pub(super) fn set(&self, top: &mut Section) {
         let Self::Proxies { field, networks, .. } = self else { return };
-        if !field.eq_ignore_ascii_case("x-forwarded-for") {
-            top.set("proxy_field", field.as_str());
+        match field.eq_ignore_ascii_case("x-forwarded-for") {
+            true => top.set("proxy_field", "X-Forwarded-For alone"),
+            false => top.set("proxy_field", field.as_str()),
         }
         top.set_list("trusted_proxies", networks.clone());
     }

@@ -146,5 +146,6 @@ impl Global {
             }
         }
         self.top.set_list("trusted_proxies", networks);
+        self.top.set("proxy_field", "X-Forwarded-For alone");
     }
 }

@@ -109,27 +109,25 @@ fn outer(http: &[Directive], top: &mut Section) {
     }
     let words = networks.iter().map(|one| one.word().to_owned());
     top.set_list("trusted_proxies", words.filter(|word| word != "unix:").collect());
-    real_ip(&scope, networks.first().copied(), top);
+    real_ip(&scope, !networks.is_empty(), top);
 }
 
 /// `real_ip_header`, and the way through several proxies.
-fn real_ip(scope: &Scope<'_>, trusted: Option<&Directive>, top: &mut Section) {
+fn real_ip(scope: &Scope<'_>, is_trusting: bool, top: &mut Section) {
     let (header, recursive) = (scope.get("real_ip_header"), scope.get("real_ip_recursive"));
-    let Some(trusted) = trusted else {
+    if !is_trusting {
         for directive in header.into_iter().chain(recursive) {
             let text = format!("{} has no effect without set_real_ip_from", directive.text());
             top.note(&directive.place, text);
         }
         return;
-    };
+    }
     let field = header.map_or(DEFAULT_FIELD, Directive::word);
     let is_recursive = recursive.is_some_and(|recursive| recursive.word() == "on");
     match field {
-        "X-Forwarded-For" if is_recursive => {}
-        "X-Forwarded-For" => {
-            let text = "the client is the last address that is no trusted proxy, as with real_ip_recursive on";
-            top.note(&trusted.place, text);
-        }
+        // nginx reads no other field of a proxy: a client's own X-Forwarded-Host chooses no site.
+        "X-Forwarded-For" if is_recursive => top.set("proxy_field", "X-Forwarded-For alone"),
+        "X-Forwarded-For" => top.set("proxy_field", "X-Forwarded-For last"),
         // The header of the PROXY protocol names the client without a key.
         "proxy_protocol" => {}
         field => top.set("proxy_field", field),

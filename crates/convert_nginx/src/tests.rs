@@ -147,7 +147,9 @@ fn the_field_with_the_address_of_a_client() {
     let cdn = of(&format!("{trusted} real_ip_header CF-Connecting-IP;"));
     assert!(cdn.contains("proxy_field = \"CF-Connecting-IP\""), "{cdn}");
     let forwarded = of(&format!("{trusted} real_ip_header X-Forwarded-For;"));
-    assert!(!forwarded.contains("proxy_field"), "{forwarded}");
+    assert!(forwarded.contains("proxy_field = \"X-Forwarded-For last\""), "{forwarded}");
+    let recursive = of(&format!("{trusted} real_ip_header X-Forwarded-For; real_ip_recursive on;"));
+    assert!(recursive.contains("proxy_field = \"X-Forwarded-For alone\""), "{recursive}");
     has(&format!("{trusted} allow 10.0.0.1; deny all;"), "deny = true");
 }
 

@@ -122,7 +122,11 @@ pub(super) fn forwarded(listeners: &[(&str, Node<'_>)], top: &mut Section) -> Fo
     {
         protocol.left_out(top, "the scheme comes with X-Forwarded-For, in X-Forwarded-Proto");
     }
-    if is_list {
+    let is_recursive = first.get("recursive").and_then(|it| it.flag()).unwrap_or(false);
+    if is_list && first.get("protocol").is_none() {
+        let how = if is_recursive { "alone" } else { "last" };
+        top.set("proxy_field", format!("X-Forwarded-For {how}"));
+    } else if is_list {
         let text = "forwarded: the client is the last address that is no trusted proxy; X-Forwarded-Proto, -Host and -Port are read, too";
         top.note(&first.place, text);
     } else {

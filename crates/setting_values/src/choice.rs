@@ -180,6 +180,10 @@ choice! {
 pub enum ProxyField {
     /// `X-Forwarded-For`, and the fields that go with it.
     XForwardedFor,
+    /// The addresses in `X-Forwarded-For` alone.
+    AddressesAlone,
+    /// The last address in `X-Forwarded-For` alone.
+    LastAddressAlone,
     /// `Forwarded` (RFC 7239).
     Forwarded,
     /// A field whose value is one address.
@@ -187,11 +191,13 @@ pub enum ProxyField {
 }
 
 impl Word for ProxyField {
-    const KIND: &'static str = "\"X-Forwarded-For\", \"Forwarded\" or a field with one address such as \"CF-Connecting-IP\"";
+    const KIND: &'static str = "\"X-Forwarded-For\", \"X-Forwarded-For alone\", \"X-Forwarded-For last\", \"Forwarded\" or a field with one address such as \"CF-Connecting-IP\"";
 
     fn parse(text: &str, scope: &Scope<'_>) -> Result<Self, Wrong> {
         match text {
             _ if text.eq_ignore_ascii_case("X-Forwarded-For") => Ok(Self::XForwardedFor),
+            _ if text.eq_ignore_ascii_case("X-Forwarded-For alone") => Ok(Self::AddressesAlone),
+            _ if text.eq_ignore_ascii_case("X-Forwarded-For last") => Ok(Self::LastAddressAlone),
             _ if text.eq_ignore_ascii_case("Forwarded") => Ok(Self::Forwarded),
             _ => FieldName::parse(text, scope).map(Self::Single),
         }
@@ -200,6 +206,8 @@ impl Word for ProxyField {
     fn text(&self) -> String {
         match self {
             Self::XForwardedFor => "X-Forwarded-For".to_owned(),
+            Self::AddressesAlone => "X-Forwarded-For alone".to_owned(),
+            Self::LastAddressAlone => "X-Forwarded-For last".to_owned(),
             Self::Forwarded => "Forwarded".to_owned(),
             Self::Single(name) => name.text(),
         }

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use std::path::Path;
 
 use http::{HeaderMap, HeaderName, StatusCode};
-use sendoff_config::PoolConfig;
+use sendoff_config::{PageCache, PoolConfig};
 use sendoff_lua::Phase;
 use sendoff_lua_host::{Asks, Call};
 use sendoff_message::lscache;
@@ -274,7 +274,17 @@ impl Site {
                 return Some(Answer::refused(StatusCode::BAD_REQUEST, why));
             }
         };
-        self.protected_at(asks, request, read, effects).await
+        for path in read {
+            let refused = self.protected_at(asks, request, vec![path], effects).await;
+            if refused.is_some() {
+                return refused;
+            }
+            // A page that is not kept at one of the paths is kept at none.
+            if effects.page_cache_elsewhere == Some(PageCache::Off) {
+                effects.settings.page_cache = Some(PageCache::Off);
+            }
+        }
+        None
     }
 
     /// The answer to a request that no route answers. `user`: the user whose password the client

@@ -172,7 +172,7 @@ impl CompiledRoutes {
         request: &mut Request,
         effects: &mut Effects,
     ) -> Option<Answer> {
-        let mut auth = None;
+        let (mut auth, mut page_cache) = (None, None);
         let mut of_script = RouteSettings::default();
         for (number, route) in self.routes.iter().enumerate() {
             let matched = match route.matched(request, &self.maps) {
@@ -185,6 +185,7 @@ impl CompiledRoutes {
             }
             effects.is_ambiguous |= matched.is_ambiguous;
             auth = route.auth.as_ref().or(auth);
+            page_cache = route.settings.page_cache.or(page_cache);
             effects.ask(route.authorize.as_ref());
             route.limit(&matched, effects);
             effects.settings.filter = route.settings.filter.or(effects.settings.filter);
@@ -227,6 +228,7 @@ impl CompiledRoutes {
         }
         effects.authenticate_also(auth);
         effects.restrict(&of_script);
+        effects.page_cache_elsewhere = page_cache;
         None
     }
 

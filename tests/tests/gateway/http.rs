@@ -735,3 +735,37 @@ fn a_slow_client_gets_everything() {
     assert!(grown < 8 << 20, "{grown} bytes");
     assert!(slow.body_of(head, "GET").unwrap().body == body);
 }
+
+/// A servlet container reads `/account;x` as `/account`, and Node reads `/account\x` beneath it.
+#[test]
+fn a_page_that_is_not_kept_is_kept_under_no_other_spelling() {
+    let site = Site::new();
+    let app = Responder::saying(
+        "HTTP/1.1 200 OK\r\nCache-Control: public, max-age=60\r\nContent-Length: 2\r\n\r\nok",
+    );
+    let config = format!(
+        "listen = '127.0.0.1:0'\nthreads = 1\npage_cache_folder = 'pages'\n\
+         [[site]]\nroot = 'root'\nphp = false\n[[site.route]]\npage_cache = '1m'\n\
+         [[site.route]]\nprefix = '/account'\npage_cache = 'off'\n[[site.route]]\nproxy = '{}'\n",
+        app.url()
+    );
+    let config = site.write_at(site.outside("sendoff.toml"), config);
+    let server = Server::try_run(&config, site.root(), 0).unwrap();
+    for (target, is_kept) in [
+        ("/account", false),
+        ("/account;x", false),
+        ("/;/account/a", false),
+        ("/account\\x", false),
+        ("/accounts;x", true),
+        ("/a\\account", true),
+    ] {
+        let is_hit = || {
+            let status = server.get(target).header("Cache-Status").map(str::to_owned);
+            status.is_some_and(|status| status.contains("hit"))
+        };
+        match is_kept {
+            true => assert!(wait::until(LIMIT, is_hit), "{target}"),
+            false => assert!(!is_hit() && !is_hit(), "{target}"),
+        }
+    }
+}

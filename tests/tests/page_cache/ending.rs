@@ -279,6 +279,9 @@ fn a_body_of_the_announced_length_is_complete_before_its_script_ends() {
         assert_eq!(ask().text(), "page");
         // The connection is free for the next request, and the page is kept.
         wait::for_some("a kept page", || Some(ask()).filter(is_hit));
+        // A response to HEAD has no body to wait for.
+        assert_eq!(client.ask(&Request::new("HEAD", "/works.php?head")).status(), 200);
+        assert!(is_hit(&client.ask(&Request::get("/works.php"))));
         pipe.release();
         assert!(wait::until(LIMIT, || kept.site.path("done").exists()), "{}", kept.server.log());
     }

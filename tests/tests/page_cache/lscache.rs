@@ -4,7 +4,7 @@ use std::fs;
 
 use sendoff_tests::{LIMIT, Request, Response, Server, Site, wait};
 
-use crate::{is_hit, status};
+use crate::{is_hit, status, workers_of};
 
 /// Counts its runs, names its user by a cookie, and answers as its query demands: `c` is the cache
 /// control, `t` are tags, `p` purges, `v` varies, `h` further fields.
@@ -35,7 +35,7 @@ impl LsCache {
              [[site]]\nroot = 'root'\npage_cache = 'lscache'\n{lines}\n"
         );
         let config = site.write_at(site.outside("sendoff.toml"), text);
-        let server = Server::try_run(&config, site.root(), 3);
+        let server = Server::try_run(&config, site.root(), workers_of(lines));
         let server = server.unwrap_or_else(|failed| panic!("{}", failed.stderr));
         Self { site, server }
     }

@@ -101,10 +101,13 @@ fn serve(site: &Site, lines: &str, rule: &str) -> Server {
          [[site]]\nroot = 'root'\n{lines}\n[[site.route]]\npage_cache = '{rule}'\n"
     );
     let config = site.write_at(site.outside("sendoff.toml"), text);
-    // Another application may run the scripts.
-    let workers = if lines.contains("'.php'") { 0 } else { 3 };
-    let started = Server::try_run(&config, site.root(), workers);
+    let started = Server::try_run(&config, site.root(), workers_of(lines));
     started.unwrap_or_else(|failed| panic!("{}", failed.stderr))
+}
+
+/// The number of workers that start, unless another application runs the scripts.
+fn workers_of(lines: &str) -> usize {
+    if lines.contains("'.php'") { 0 } else { 3 }
 }
 
 fn status(response: &Response) -> &str {

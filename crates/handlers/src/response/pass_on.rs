@@ -302,7 +302,9 @@ impl Call<'_> {
         };
         decided_for.and(of_names).limit(&mut head);
         head.fields.retain(|field| !is_for_front(field.name()));
-        let length = head.length.filter(|_| has_body && head.value("Trailer").is_none());
+        let has_none = !has_body || head.status == StatusCode::NO_CONTENT;
+        let length = head.length.filter(|_| head.value("Trailer").is_none());
+        let length = if has_none { Some(0) } else { length };
         sink.begin(head)?;
         let zero_copy = zero_copy.filter(|_| has_body);
         let patience = &self.context.services.patience;

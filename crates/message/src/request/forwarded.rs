@@ -45,6 +45,7 @@ impl Forwarded {
     pub fn read(headers: &HeaderMap, proxies: &TrustedProxies) -> Self {
         match &proxies.fields {
             ProxyFields::XForwarded => x_forwarded(headers, proxies),
+            ProxyFields::Addresses { is_recursive } => addresses(headers, proxies, *is_recursive).0,
             ProxyFields::Forwarded => forwarded(headers, proxies),
             ProxyFields::Single(name) => single(headers, name),
         }
@@ -67,20 +68,21 @@ impl Forwarded {
     }
 }
 
-fn x_forwarded(headers: &HeaderMap, proxies: &TrustedProxies) -> Forwarded {
+/// Reads the addresses in `X-Forwarded-For`. Also returns the number of proxies before our peer that
+/// have added an element.
+fn addresses(
+    headers: &HeaderMap,
+    proxies: &TrustedProxies,
+    is_recursive: bool,
+) -> (Forwarded, usize) {
     const FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
-    const PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
-    const HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
-    const PORT: HeaderName = HeaderName::from_static("x-forwarded-port");
-    let mut told = Forwarded::default();
-    // Number of proxies before our peer that have added an element.
-    let mut hops = 0;
+    let (mut told, mut hops) = (Forwarded::default(), 0);
     for element in elements(headers, &FOR) {
         match node(element) {
             Node::Address(address) => {
                 hops += usize::from(told.client.is_some());
                 told.client = Some(address);
-                if !proxies.contains(address.ip()) {
+                if !is_recursive || !proxies.contains(address.ip()) {
                     break;
                 }
             }
@@ -91,6 +93,14 @@ fn x_forwarded(headers: &HeaderMap, proxies: &TrustedProxies) -> Forwarded {
             }
         }
     }
+    (told, hops)
+}
+
+fn x_forwarded(headers: &HeaderMap, proxies: &TrustedProxies) -> Forwarded {
+    const PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
+    const HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
+    const PORT: HeaderName = HeaderName::from_static("x-forwarded-port");
+    let (mut told, hops) = addresses(headers, proxies, true);
     let said = |name: &HeaderName| element_of(headers, name, hops);
     if let Some(proto) = said(&PROTO) {
         told.scheme = scheme(proto);

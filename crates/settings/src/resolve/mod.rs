@@ -146,6 +146,8 @@ impl Context<'_> {
                 unix: top.trust_unix.value,
                 fields: match &top.proxy_field.value {
                     ProxyField::XForwardedFor => ProxyFields::XForwarded,
+                    ProxyField::AddressesAlone => ProxyFields::Addresses { is_recursive: true },
+                    ProxyField::LastAddressAlone => ProxyFields::Addresses { is_recursive: false },
                     ProxyField::Forwarded => ProxyFields::Forwarded,
                     ProxyField::Single(name) => ProxyFields::Single(name.0.to_ascii_lowercase()),
                 },

@@ -308,6 +308,22 @@ fn random_prefixes_cannot_forge_anything() {
     }
 }
 
+/// nginx and Apache read no other field than the one with the addresses.
+#[test]
+fn addresses_alone() {
+    let fields = [
+        ("x-forwarded-for", "192.0.2.1, 203.0.113.9, 10.0.0.2"),
+        ("x-forwarded-host", "evil.test"),
+        ("x-forwarded-proto", "https"),
+        ("x-forwarded-port", "8443"),
+    ];
+    for (is_recursive, client) in [(true, "203.0.113.9:0"), (false, "10.0.0.2:0")] {
+        let told =
+            Forwarded::read(&headers(&fields), &proxies(ProxyFields::Addresses { is_recursive }));
+        assert_eq!(told, Forwarded { client: address(client), ..Forwarded::default() });
+    }
+}
+
 #[test]
 fn a_field_of_a_cdn_has_one_address() {
     let read = |fields: &[(&'static str, &str)]| {
