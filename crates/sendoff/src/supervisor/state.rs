@@ -341,9 +341,11 @@ pub(super) fn answer(
     }
 }
 
-/// The sealed credentials of the sites. Logs warnings about certificates that clients will reject.
+/// The sealed credentials of the sites, and the password of the fleet's engine. Logs warnings about
+/// certificates that clients will reject.
 pub(super) fn credentials(config: &Config) -> Result<OwnedFd, String> {
-    let (vault, complaints) = Vault::fill(config);
+    let (mut vault, complaints) = Vault::fill(config);
+    vault.engine_password = Vault::engine_password(config)?;
     for complaint in complaints {
         let site = &config.sites[complaint.site].name;
         let says = format!("TLS of site {site}: {}", complaint.says);
