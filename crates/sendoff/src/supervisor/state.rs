@@ -198,6 +198,7 @@ impl Supervisor {
             upstreams: Vec::new(),
             requests: Vec::new(),
             warming: Vec::new(),
+            fleet: None,
             time: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()),
             certificates,
             reloading: reloading.map(|since| since.elapsed().as_secs()),

@@ -7,6 +7,7 @@ mod budget;
 mod collector;
 mod event_loop;
 mod exporter;
+mod fleet;
 mod generation;
 mod listener;
 mod orders;
@@ -51,6 +52,7 @@ use announce::Announce;
 use budget::DescriptorBudget;
 use event_loop::{EventLoop, KEPT_MEMORY};
 use exporter::Exporter;
+use fleet::Membership;
 use generation::{Generation, NewPool, PoolUse, attached_of, gateways, tls_of_sites};
 use running::{LoopHandle, Means, RunningFront, ShutdownMode};
 use running_loop::SharedByLoops;
@@ -59,9 +61,14 @@ pub use orders::{FrontOrder, ListenerSource, LogSource, Orders, PoolSource, Relo
 pub use sendoff_page_cache::Purge;
 pub use sendoff_transport::kernel_has_tls;
 
-/// The most and the least time in which the collector gets the last spans when the front ends.
+/// The most time in which the collector gets the last spans when the front ends.
 const MOST_FOR_SPANS: Duration = Duration::from_secs(5);
-const LEAST_FOR_SPANS: Duration = Duration::from_millis(250);
+
+/// The most time in which the other nodes of a fleet get the last purges when the front ends.
+const MOST_FOR_PURGES: Duration = Duration::from_secs(2);
+
+/// The least time for either.
+const LEAST_AT_END: Duration = Duration::from_millis(250);
 
 /// Parts that a front is started with.
 #[derive(Debug)]
@@ -117,7 +124,7 @@ impl Front {
             .collect();
         let tickets = Tickets::new().map_err(io::Error::other)?;
         let tls = tls_of_sites(&config, &vault, &tickets).map_err(io::Error::other)?;
-        drop(vault);
+        let engine_password = vault.engine_password;
         let generation = Arc::new(Generation {
             tls,
             tickets: tickets.clone(),
@@ -138,11 +145,16 @@ impl Front {
         let spans = Arc::<Spans>::default();
         let exporter = Rc::new(Exporter::new(Arc::clone(&spans)));
         exporter.serve(generation.config.traces.as_ref());
+        let page_store = &generation.config.front.page_cache;
+        let page_cache = PageCache::new(page_store);
+        let fleet = Membership::new(&page_cache, tickets.clone(), &page_store.folder);
+        let fleet = Rc::new(fleet);
         let gatherer = Gatherer {
             loops: askers.into(),
             snapshots: Arc::clone(&snapshots),
             log: log.sender(),
             spans: Arc::clone(&spans),
+            fleet: fleet.state(),
             started: SystemTime::now(),
         };
         let places = (budget.connections * count) as u64;
@@ -155,10 +167,12 @@ impl Front {
             is_leaving: Arc::clone(&is_leaving),
             explain: explain.map(Arc::new),
             compressor: Compressor::new(),
-            page_cache: PageCache::new(&generation.config.front.page_cache),
+            page_cache: Arc::clone(&page_cache),
             dictionaries: Arc::default(),
         };
-        let page_cache = Arc::clone(&shared.page_cache);
+        if generation.config.fleet.is_some() {
+            fleet.settle_first();
+        }
         let (mut handles, mut loops) = (Vec::new(), Vec::new());
         for (number, (listeners, questions)) in listeners.into_iter().zip(asked).enumerate() {
             let (new_links, links) = mpsc::unbounded_channel();
@@ -203,6 +217,7 @@ impl Front {
         let log = Rc::new(log);
         let writer = Rc::clone(&log);
         let (exports, end_by) = (Rc::clone(&exporter), Cell::new(None::<Instant>));
+        let membership = Rc::clone(&fleet);
         let result = first.run(async {
             let mut orders = orders()?;
             if let Some((channel, registrations)) = channel.zip(registrations) {
@@ -212,9 +227,17 @@ impl Front {
             let (lost, mut first_lost) = mpsc::unbounded_channel();
             let pools = users.into_iter().zip(pool_sockets).zip(pools);
             let pools = pools.map(|((users, socket), pool)| (users, socket, pool)).collect();
-            let means =
-                Means { tickets, log: writer, exporter: exports, page_cache, lost, is_leaving };
+            let means = Means {
+                tickets,
+                log: writer,
+                exporter: exports,
+                fleet: membership,
+                page_cache,
+                lost,
+                is_leaving,
+            };
             let running = RunningFront::new(handles, generation, pools, means);
+            running.join_fleet(engine_password.as_ref());
             let mut is_over = false;
             tokio::select! {
                 end = running.follow(&mut orders) => is_over = end == ShutdownMode::Cut,
@@ -239,8 +262,12 @@ impl Front {
             thread.join().map_err(|_| io::Error::other("an event loop panicked"))??;
         }
         // Beyond that time, the reserve before the supervisor kills the front is left.
-        let left = end_by.get().map(|end| end.saturating_duration_since(Instant::now()));
-        exporter.finish(left.unwrap_or_default().clamp(LEAST_FOR_SPANS, MOST_FOR_SPANS));
+        let left = || {
+            let left = end_by.get().map(|end| end.saturating_duration_since(Instant::now()));
+            left.unwrap_or_default()
+        };
+        fleet.finish(left().clamp(LEAST_AT_END, MOST_FOR_PURGES));
+        exporter.finish(left().clamp(LEAST_AT_END, MOST_FOR_SPANS));
         if let Some(log) = Rc::into_inner(log) {
             log.finish();
         }

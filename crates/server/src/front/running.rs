@@ -15,7 +15,7 @@ use sendoff_page_cache::{FragmentPurge, PageCache};
 use sendoff_report::access_log;
 use sendoff_report::access_log::LogFile;
 use sendoff_report::status::Status;
-use sendoff_tls::{Tickets, Vault};
+use sendoff_tls::{Password, Tickets, Vault};
 use sendoff_upstream_fastcgi::attached::Attached;
 use sendoff_upstream_worker::master::Master;
 use sendoff_upstream_worker::pool::Pool;
@@ -25,6 +25,7 @@ use tokio::task::{JoinHandle, spawn_blocking, spawn_local};
 use tokio::time::{Instant, sleep};
 
 use super::exporter::Exporter;
+use super::fleet::Membership;
 use super::generation::{
     Generation, NewPool, NewProgram, PoolUse, Tasks, gateways, tls_of_sites, tls_replaced,
 };
@@ -77,6 +78,8 @@ pub(super) struct Means {
     pub(super) log: Rc<access_log::LogWriter>,
     /// Sends spans to the collector.
     pub(super) exporter: Rc<Exporter>,
+    /// Exchanges purges and keys with other nodes.
+    pub(super) fleet: Rc<Membership>,
     pub(super) page_cache: Arc<PageCache>,
     /// Receives the result when the pool socket of a pool in use is closed.
     pub(super) lost: mpsc::UnboundedSender<io::Result<()>>,
@@ -198,6 +201,14 @@ impl RunningFront {
         Arc::clone(&self.generation.borrow().config)
     }
 
+    /// Belongs to the fleet of the current configuration, or to none.
+    pub(super) fn join_fleet(&self, password: Option<&Password>) {
+        let (config, fleet) = (self.config(), &self.means.fleet);
+        let pools = self.pools.borrow().iter().map(|pool| Arc::clone(&pool.shared)).collect();
+        fleet.set_pools(&config, pools);
+        fleet.serve(config.fleet.as_ref(), password);
+    }
+
     /// Follows orders until one of them ends the front.
     pub(super) async fn follow(self: &Rc<Self>, orders: &mut impl Orders) -> ShutdownMode {
         loop {
@@ -294,7 +305,7 @@ impl RunningFront {
     async fn reload(self: Rc<Self>, reload: Reload) -> Result<(), String> {
         let Reload { mut config, vault, pools: sources, logs, listeners } = reload;
         let tls = tls_of_sites(&config, &vault, &self.means.tickets)?;
-        drop(vault);
+        let engine_password = vault.engine_password;
         let before = Arc::clone(&self.generation.borrow());
         let mut pools = Vec::new();
         let mut arriving = Vec::new();
@@ -363,6 +374,7 @@ impl RunningFront {
         pools.iter().for_each(|pool| pool.phase.set(Phase::Serving));
         self.generation.replace(generation);
         let left = self.pools.replace(pools);
+        self.join_fleet(engine_password.as_ref());
         let pools = self.pools.borrow();
         for pool in left.into_iter().filter(|left| !pools.iter().any(|pool| Rc::ptr_eq(pool, left)))
         {

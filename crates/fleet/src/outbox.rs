@@ -1,0 +1,217 @@
+//! Purges of this node that wait for the engine.
+
+use std::collections::{HashSet, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::Notify;
+
+use crate::record::MAX_PURGE;
+
+/// Most purges that wait. Further ones make all of them one purge of everything.
+const MOST: usize = 4096;
+
+/// Most purges that are sent at once.
+const BATCH: usize = 128;
+
+/// Purges that wait. A purge waits once, however often it comes.
+#[derive(Debug)]
+pub struct Outbox {
+    /// The purge that stands for all others.
+    everything: Arc<[u8]>,
+    inner: Mutex<Waiting>,
+    filled: Notify,
+    emptied: Notify,
+}
+
+#[derive(Debug, Default)]
+struct Waiting {
+    /// `false`: the node is alone.
+    is_open: bool,
+    purges: VecDeque<Arc<[u8]>>,
+    /// The purges that are not being sent.
+    known: HashSet<Arc<[u8]>>,
+    /// The number of purges that have left, or have been replaced.
+    gone: u64,
+}
+
+/// Purges that are being sent.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Batch {
+    pub(crate) purges: Vec<Arc<[u8]>>,
+    /// The number of purges that are gone once these have been sent.
+    end: u64,
+}
+
+impl Outbox {
+    /// `everything`: a purge of everything.
+    #[must_use]
+    pub fn new(everything: &[u8]) -> Self {
+        let (filled, emptied) = (Notify::new(), Notify::new());
+        Self { everything: everything.into(), inner: Mutex::default(), filled, emptied }
+    }
+
+    /// Lets purges in, or keeps them out because the node is alone.
+    pub fn open(&self, is_open: bool) {
+        let mut waiting = self.lock();
+        waiting.is_open = is_open;
+        if !is_open {
+            waiting.clear();
+            drop(waiting);
+            self.emptied.notify_waiters();
+        }
+    }
+
+    /// True if the node is not alone.
+    #[must_use]
+    pub fn is_open(&self) -> bool {
+        self.lock().is_open
+    }
+
+    /// Adds a purge. Never waits.
+    pub fn push(&self, purge: &[u8]) {
+        let mut waiting = self.lock();
+        if !waiting.is_open {
+            return;
+        }
+        let mut purge: Arc<[u8]> = purge.into();
+        if purge.len() > MAX_PURGE || waiting.purges.len() >= MOST {
+            purge = Arc::clone(&self.everything);
+        }
+        if waiting.known.contains(&self.everything) {
+            // It is purged, too.
+            return;
+        }
+        if purge == self.everything {
+            waiting.clear();
+        }
+        if waiting.known.insert(Arc::clone(&purge)) {
+            waiting.purges.push_back(purge);
+            drop(waiting);
+            self.filled.notify_one();
+        }
+    }
+
+    /// The number of purges that wait.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.lock().purges.len()
+    }
+
+    /// True if no purge waits.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Completes once no purge waits.
+    pub async fn is_sent(&self) {
+        loop {
+            let emptied = self.emptied.notified();
+            if self.is_empty() {
+                return;
+            }
+            emptied.await;
+        }
+    }
+
+    /// Waits for purges. They stay until they have been [`sent`](Self::sent); purges that come from
+    /// now on are sent even if they are the same.
+    pub(crate) async fn next(&self) -> Batch {
+        loop {
+            {
+                let mut waiting = self.lock();
+                let purges: Vec<_> = waiting.purges.iter().take(BATCH).cloned().collect();
+                if !purges.is_empty() {
+                    for purge in &purges {
+                        waiting.known.remove(purge);
+                    }
+                    let end = waiting.gone + purges.len() as u64;
+                    return Batch { purges, end };
+                }
+            }
+            self.filled.notified().await;
+        }
+    }
+
+    /// Removes purges that have been sent.
+    pub(crate) fn sent(&self, batch: &Batch) {
+        let mut waiting = self.lock();
+        while waiting.gone < batch.end && waiting.purges.pop_front().is_some() {
+            waiting.gone += 1;
+        }
+        let is_empty = waiting.purges.is_empty();
+        drop(waiting);
+        if is_empty {
+            self.emptied.notify_waiters();
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Waiting> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Waiting {
+    fn clear(&mut self) {
+        self.gone += self.purges.len() as u64;
+        self.purges.clear();
+        self.known.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn outbox() -> Outbox {
+        let outbox = Outbox::new(b"everything");
+        outbox.open(true);
+        outbox
+    }
+
+    fn purges(outbox: &Outbox) -> Vec<String> {
+        let waiting = outbox.lock();
+        waiting.purges.iter().map(|purge| String::from_utf8_lossy(purge).into_owned()).collect()
+    }
+
+    #[tokio::test]
+    async fn a_purge_waits_until_it_has_been_sent() {
+        let outbox = outbox();
+        ["a", "b", "a"].iter().for_each(|purge| outbox.push(purge.as_bytes()));
+        assert_eq!(purges(&outbox), ["a", "b"]);
+        let batch = outbox.next().await;
+        // It comes while the engine is being told of the first one, which may have been before the
+        // page was made.
+        outbox.push(b"a");
+        outbox.push(b"a");
+        assert_eq!(purges(&outbox), ["a", "b", "a"]);
+        outbox.sent(&batch);
+        assert_eq!(purges(&outbox), ["a"]);
+        assert_eq!(outbox.next().await, outbox.next().await, "it was not sent");
+    }
+
+    #[tokio::test]
+    async fn too_many_purges_are_one_of_everything() {
+        let outbox = outbox();
+        outbox.push(b"first");
+        let batch = outbox.next().await;
+        (0..MOST + 5).for_each(|number| outbox.push(number.to_string().as_bytes()));
+        assert_eq!(purges(&outbox), ["everything"]);
+        outbox.sent(&batch);
+        assert_eq!(purges(&outbox), ["everything"], "it came after the batch");
+        outbox.push(b"covered");
+        assert_eq!(purges(&outbox), ["everything"]);
+        outbox.sent(&outbox.next().await);
+        outbox.push(&vec![b'x'; MAX_PURGE + 1]);
+        assert_eq!(purges(&outbox), ["everything"]);
+    }
+
+    #[test]
+    fn a_node_that_is_alone_keeps_nothing() {
+        let outbox = outbox();
+        outbox.push(b"a");
+        outbox.open(false);
+        outbox.push(b"b");
+        assert!(outbox.is_empty());
+    }
+}

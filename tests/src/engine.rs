@@ -1,0 +1,162 @@
+//! A Redis or Valkey that several nodes share.
+
+use std::fs::{self, File};
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::{Site, dies_with_us, wait};
+
+/// The names of the server's program, and of its client.
+const PROGRAMS: [[&str; 2]; 2] =
+    [["/usr/bin/redis-server", "redis-cli"], ["/usr/bin/valkey-server", "valkey-cli"]];
+
+/// A running engine at a UNIX socket. It keeps nothing on disk.
+pub struct Engine {
+    site: Site,
+    options: Vec<String>,
+    child: Option<Child>,
+}
+
+impl Engine {
+    /// Starts an engine.
+    ///
+    /// # Panics
+    /// If it does not start.
+    pub fn start() -> Self {
+        Self::with(&[])
+    }
+
+    /// Starts an engine with these options on its command line.
+    ///
+    /// # Panics
+    /// If it does not start.
+    pub fn with(options: &[&str]) -> Self {
+        let options = options.iter().map(|&option| option.to_owned()).collect();
+        let mut engine = Self { site: Site::new(), options, child: None };
+        engine.start_again();
+        engine
+    }
+
+    /// The URL of the engine.
+    pub fn url(&self) -> String {
+        format!("redis://unix:{}", self.socket().display())
+    }
+
+    /// Starts an engine that was [killed](Self::kill). It knows nothing any more.
+    ///
+    /// # Panics
+    /// If it does not start.
+    pub fn start_again(&mut self) {
+        let [server, _] = programs();
+        let log = File::create(self.log()).unwrap();
+        let mut command = dies_with_us(Path::new(server), "KILL");
+        command.current_dir(self.site.outside("")).args(["--port", "0", "--save", ""]);
+        command.arg("--unixsocket").arg(self.socket()).args(["--unixsocketperm", "777"]);
+        let child = command.args(&self.options).stdin(Stdio::null()).stdout(log).spawn();
+        self.child = Some(child.unwrap());
+        wait::for_some("the engine", || self.ask(&["PING"]).ok());
+    }
+
+    /// Kills the engine.
+    ///
+    /// # Panics
+    /// If it does not run.
+    pub fn kill(&mut self) {
+        let mut child = self.child.take().unwrap();
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+
+    /// Stops the engine as a machine that hangs, or lets it go on.
+    ///
+    /// # Panics
+    /// If it does not run.
+    pub fn hang(&self, hangs: bool) {
+        let pid = Pid::from_child(self.child.as_ref().unwrap());
+        kill_process(pid, if hangs { Signal::STOP } else { Signal::CONT }).unwrap();
+    }
+
+    /// The answer to a command, as text.
+    ///
+    /// # Panics
+    /// If there is an error.
+    pub fn command(&self, words: &[&str]) -> String {
+        self.ask(words).unwrap_or_else(|error| panic!("{words:?}: {error}"))
+    }
+
+    fn ask(&self, words: &[&str]) -> Result<String, String> {
+        let mut command = Command::new(programs()[1]);
+        command.arg("-s").arg(self.socket()).arg("-e").args(words);
+        let output = command.output().unwrap();
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim_end().to_owned();
+        match output.status.success() {
+            true => Ok(text(&output.stdout)),
+            false => Err(text(&output.stdout) + &text(&output.stderr)),
+        }
+    }
+
+    /// A path of its own to the engine, which can be cut.
+    pub fn path(&self, name: &str) -> EnginePath<'_> {
+        let path = EnginePath { engine: self, at: self.site.outside(name) };
+        path.mend();
+        path
+    }
+
+    fn socket(&self) -> PathBuf {
+        self.site.outside("engine.sock")
+    }
+
+    fn log(&self) -> PathBuf {
+        self.site.outside("engine.log")
+    }
+}
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        if self.child.is_some() {
+            self.kill();
+        }
+        if std::thread::panicking() {
+            let log = fs::read_to_string(self.log()).unwrap_or_default();
+            eprintln!("--- the engine's log ---\n{log}");
+        }
+    }
+}
+
+/// The way of one node to the engine.
+pub struct EnginePath<'e> {
+    engine: &'e Engine,
+    at: PathBuf,
+}
+
+impl EnginePath<'_> {
+    /// The URL of the engine for that node.
+    pub fn url(&self) -> String {
+        format!("redis://unix:{}", self.at.display())
+    }
+
+    /// Cuts it. Other nodes have to connect again.
+    ///
+    /// # Panics
+    /// If it is cut already.
+    pub fn cut(&self) {
+        fs::remove_file(&self.at).unwrap();
+        self.engine.command(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]);
+    }
+
+    /// Mends it.
+    ///
+    /// # Panics
+    /// If it is not cut.
+    pub fn mend(&self) {
+        symlink(self.engine.socket(), &self.at).unwrap();
+    }
+}
+
+fn programs() -> [&'static str; 2] {
+    let installed = PROGRAMS.into_iter().find(|[server, _]| Path::new(server).exists());
+    installed.expect("no Redis and no Valkey; run: tools/install test")
+}
