@@ -1,13 +1,14 @@
 //! A Redis or Valkey that several nodes share.
 
 use std::fs::{self, File};
+use std::net::TcpListener;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::{Site, dies_with_us, wait};
+use crate::{Authority, Certificate, Site, dies_with_us, wait};
 
 /// The names of the server's program, and of its client.
 const PROGRAMS: [[&str; 2]; 2] =
@@ -34,10 +35,47 @@ impl Engine {
     /// # Panics
     /// If it does not start.
     pub fn with(options: &[&str]) -> Self {
+        Self::try_with(options).expect("the engine starts")
+    }
+
+    /// Starts an engine that also speaks TLS at a port of `localhost`, with a certificate of this
+    /// authority. Also returns the port.
+    ///
+    /// # Panics
+    /// If it does not start.
+    pub fn with_tls(authority: &Authority) -> (Self, u16) {
+        let keys = Site::new();
+        let folder = keys.outside("keys");
+        let Certificate { chain, key } = authority.issue(&["localhost"], &folder, "engine");
+        let of_authority = keys.write_at(folder.join("authority.pem"), authority.pem());
+        let [chain, key, authority] =
+            [chain, key, of_authority].map(|path| path.display().to_string());
+        let try_port = |_| {
+            // Another process may be faster.
+            let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+            let engine = Self::try_with(&[
+                "--bind",
+                "127.0.0.1",
+                "--tls-port",
+                &port.to_string(),
+                "--tls-cert-file",
+                &chain,
+                "--tls-key-file",
+                &key,
+                "--tls-ca-cert-file",
+                &authority,
+                "--tls-auth-clients",
+                "no",
+            ]);
+            Some((engine?, port))
+        };
+        (0..5).find_map(try_port).expect("the engine starts at no port")
+    }
+
+    fn try_with(options: &[&str]) -> Option<Self> {
         let options = options.iter().map(|&option| option.to_owned()).collect();
         let mut engine = Self { site: Site::new(), options, child: None };
-        engine.start_again();
-        engine
+        engine.try_start().then_some(engine)
     }
 
     /// The URL of the engine.
@@ -50,6 +88,11 @@ impl Engine {
     /// # Panics
     /// If it does not start.
     pub fn start_again(&mut self) {
+        assert!(self.try_start(), "the engine does not start");
+    }
+
+    /// True once the engine answers, false if it has ended.
+    fn try_start(&mut self) -> bool {
         let [server, _] = programs();
         let log = File::create(self.log()).unwrap();
         let mut command = dies_with_us(Path::new(server), "KILL");
@@ -57,7 +100,10 @@ impl Engine {
         command.arg("--unixsocket").arg(self.socket()).args(["--unixsocketperm", "777"]);
         let child = command.args(&self.options).stdin(Stdio::null()).stdout(log).spawn();
         self.child = Some(child.unwrap());
-        wait::for_some("the engine", || self.ask(&["PING"]).ok());
+        wait::for_some("the engine", || match self.child.as_mut().unwrap().try_wait().unwrap() {
+            Some(_) => Some(false),
+            None => self.ask(&["PING"]).is_ok().then_some(true),
+        })
     }
 
     /// Kills the engine.

@@ -45,7 +45,7 @@ struct TicketKeys {
 }
 
 impl Tickets {
-    /// New keys, without those of a fleet.
+    /// New keys of this server. No fleet shares any yet.
     ///
     /// # Errors
     /// A sentence: the system has no random numbers.

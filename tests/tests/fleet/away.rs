@@ -1,5 +1,6 @@
 //! The engine is away, hangs, or loses its data; a node is cut off, or starts again.
 
+use rustix::process::{Pid, Signal, kill_process};
 use sendoff_tests::{Engine, LIMIT, Request, wait};
 
 use crate::{Node, connect};
@@ -124,7 +125,7 @@ fn a_node_that_starts_again_obeys_what_it_has_missed() {
     assert_eq!(two.figure("restarts"), 0);
 }
 
-/// Without the engine a node starts as one that is alone.
+/// A node that starts without the engine is alone.
 #[test]
 fn a_node_that_starts_without_the_engine_serves_its_pages() {
     let mut engine = Engine::start();
@@ -140,6 +141,57 @@ fn a_node_that_starts_without_the_engine_serves_its_pages() {
     assert!(wait::until(LIMIT, || two.bodies() <= 1), "files are gone, too");
 }
 
+/// A front that has died is replaced by one that obeys what it has missed.
+#[test]
+fn a_front_that_died_leaves_its_place_in_the_stream() {
+    let engine = Engine::start();
+    let [one, two] = Node::two([&engine.url(), &engine.url()]);
+    let (a, b) = (two.keep("/page.php?a"), two.keep("/page.php?b"));
+    let front = two.server.front();
+    kill_process(Pid::from_raw(front.cast_signed()).unwrap(), Signal::KILL).unwrap();
+    one.purge("/page.php?a");
+    two.server.await_log("kept pages have been read pages=1");
+    assert!(two.keeps("/page.php?b", &b));
+    assert!(!two.keeps("/page.php?a", &a));
+    two.await_engine();
+    assert_eq!(two.figure("restarts"), 0);
+}
+
+/// A reload joins a fleet, changes it, and leaves it.
+#[test]
+fn a_reload_changes_the_fleet() {
+    let engine = Engine::start();
+    let [one, two] = Node::two([&engine.url(), &engine.url()]);
+    let path = two.site.outside("sendoff.toml");
+    let text = std::fs::read_to_string(&path).unwrap();
+    let (section, rest) = text.split_once("[fleet]").unwrap();
+    let (_, rest) = rest.split_once("[[pool]]").unwrap();
+    let reload = |text: &str| {
+        std::fs::write(&path, text).unwrap();
+        two.server.command(&["reload"]).unwrap();
+    };
+    let kept = two.keep("/page.php");
+    reload(&format!("{section}[[pool]]{rest}"));
+    assert!(two.status().is_null());
+    one.purge("/page.php");
+    assert!(one.await_status(|status| status["sent"] == 1));
+    assert!(two.keeps("/page.php", &kept));
+    // What happened meanwhile counts.
+    reload(&text);
+    two.await_engine();
+    assert!(!two.keeps("/page.php", &kept));
+    assert_eq!(two.figure("restarts"), 0);
+    let kept = two.keep("/page.php");
+    reload(&text.replacen("name = 'shop'", "name = 'other'", 1));
+    two.await_engine();
+    assert!(!two.keeps("/page.php", &kept));
+    assert_eq!(two.figure("restarts"), 1);
+    let kept = two.keep("/page.php");
+    one.purge("/page.php");
+    assert!(one.await_status(|status| status["sent"] == 2));
+    assert!(two.keeps("/page.php", &kept));
+}
+
 /// The last purges of a node that ends reach the others.
 #[test]
 fn a_node_that_ends_sends_its_last_purges() {
@@ -148,7 +200,7 @@ fn a_node_that_ends_sends_its_last_purges() {
     let pages: Vec<_> = (0..20).map(|number| format!("/page.php?{number}")).collect();
     let texts: Vec<_> = pages.iter().map(|page| two.keep(page)).collect();
     pages.iter().for_each(|page| one.purge(page));
-    one.server.signal(rustix::process::Signal::TERM);
+    one.server.signal(Signal::TERM);
     let (status, log) = one.server.await_end();
     assert!(status.success(), "{log}");
     for (page, text) in pages.iter().zip(&texts) {

@@ -48,7 +48,7 @@ fn each_kind_of_purge_on_one_node_is_obeyed_by_the_other() {
         assert_eq!(two.keeps(other, &others), !is_of_others, "{kind}");
         assert_eq!(two.figure("obeyed"), number as u64 + 1, "{kind}");
     }
-    // Nothing comes back: neither its own records, nor those of the other node's purges.
+    // A node obeys no record of its own, and sends none on.
     assert_eq!([one.figure("sent"), one.figure("obeyed")], [8, 0]);
     assert_eq!([two.figure("sent"), two.figure("waiting")], [0, 0]);
     // Each node has marked its beginning.

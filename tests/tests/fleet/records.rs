@@ -1,6 +1,6 @@
 //! Records that no node has written, and the rights of the engine's user.
 
-use sendoff_tests::{Engine, LIMIT, Site, wait};
+use sendoff_tests::{Authority, Engine, LIMIT, Site, wait};
 
 use crate::{Node, PAGE};
 
@@ -85,4 +85,31 @@ fn the_engine_may_want_a_user_and_a_password() {
         &["check", "--config", config.to_str().unwrap()],
     );
     assert!(checked.unwrap_err().contains("password: No such file"));
+}
+
+#[test]
+fn the_engine_may_speak_tls() {
+    let authority = Authority::new();
+    let (engine, port) = Engine::with_tls(&authority);
+    let start = |host: &str, knows: bool| {
+        let site = Site::with("page.php", PAGE);
+        site.write_at(site.outside("roots.pem"), authority.pem());
+        let roots = if knows { "roots = 'roots.pem'" } else { "" };
+        Node::with(site, &format!("rediss://{host}:{port}"), roots)
+    };
+    let secured = start("localhost", true);
+    secured.await_engine();
+    let other = Node::start(&engine.url());
+    other.await_engine();
+    let text = other.keep("/page.php");
+    secured.purge("/page.php");
+    assert!(wait::until(LIMIT, || !other.keeps("/page.php", &text)));
+    for node in [start("localhost", false), start("127.0.0.1", true)] {
+        let says = |status: &serde_json::Value| {
+            status["why"]
+                .as_str()
+                .is_some_and(|why| why.starts_with("TLS: invalid peer certificate"))
+        };
+        assert!(node.await_status(says), "{}", node.status());
+    }
 }
