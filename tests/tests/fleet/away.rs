@@ -141,7 +141,7 @@ fn a_node_that_starts_without_the_engine_serves_its_pages() {
     assert!(wait::until(LIMIT, || two.bodies() <= 1), "files are gone, too");
 }
 
-/// A front that has died is replaced by one that obeys what it has missed.
+/// A new front obeys the purges that the dead one has missed.
 #[test]
 fn a_front_that_died_leaves_its_place_in_the_stream() {
     let engine = Engine::start();
