@@ -10,6 +10,9 @@ use crate::record::MAX_PURGE;
 /// Most purges that wait. Further ones make all of them one purge of everything.
 const MOST: usize = 4096;
 
+/// Most bytes of all of them.
+const MOST_BYTES: usize = 8 << 20;
+
 /// Most purges that are sent at once.
 const BATCH: usize = 128;
 
@@ -28,6 +31,7 @@ struct Waiting {
     /// `false`: the node is alone.
     is_open: bool,
     purges: VecDeque<Arc<[u8]>>,
+    bytes: usize,
     /// The purges that are not being sent.
     known: HashSet<Arc<[u8]>>,
     /// The number of purges that have left, or have been replaced.
@@ -74,7 +78,8 @@ impl Outbox {
             return;
         }
         let mut purge: Arc<[u8]> = purge.into();
-        if purge.len() > MAX_PURGE || waiting.purges.len() >= MOST {
+        let is_full = waiting.purges.len() >= MOST || waiting.bytes + purge.len() > MOST_BYTES;
+        if purge.len() > MAX_PURGE || is_full {
             purge = Arc::clone(&self.everything);
         }
         if waiting.known.contains(&self.everything) {
@@ -85,6 +90,7 @@ impl Outbox {
             waiting.clear();
         }
         if waiting.known.insert(Arc::clone(&purge)) {
+            waiting.bytes += purge.len();
             waiting.purges.push_back(purge);
             drop(waiting);
             self.filled.notify_one();
@@ -136,8 +142,11 @@ impl Outbox {
     /// Removes purges that have been sent.
     pub(crate) fn sent(&self, batch: &Batch) {
         let mut waiting = self.lock();
-        while waiting.gone < batch.end && waiting.purges.pop_front().is_some() {
+        while waiting.gone < batch.end
+            && let Some(purge) = waiting.purges.pop_front()
+        {
             waiting.gone += 1;
+            waiting.bytes -= purge.len();
         }
         let is_empty = waiting.purges.is_empty();
         drop(waiting);
@@ -156,6 +165,7 @@ impl Waiting {
         self.gone += self.purges.len() as u64;
         self.purges.clear();
         self.known.clear();
+        self.bytes = 0;
     }
 }
 
@@ -204,6 +214,12 @@ mod tests {
         outbox.sent(&outbox.next().await);
         outbox.push(&vec![b'x'; MAX_PURGE + 1]);
         assert_eq!(purges(&outbox), ["everything"]);
+        outbox.sent(&outbox.next().await);
+        let long = |number: usize| [number.to_string().as_bytes(), &[b'x'; 50_000]].concat();
+        (0..MOST_BYTES / 50_000).for_each(|number| outbox.push(&long(number)));
+        assert_eq!(outbox.len(), MOST_BYTES / 50_000);
+        outbox.push(&long(MOST_BYTES));
+        assert_eq!(outbox.len(), 1);
     }
 
     #[test]

@@ -2,7 +2,8 @@
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use sendoff_report::seldom::Seldom;
 use serde::{Deserialize, Serialize};
@@ -12,6 +13,9 @@ const NAME: &str = "fleet";
 
 /// Most bytes of the file.
 const MAX_LEN: u64 = 4096;
+
+/// The least time between two writes of the file, while records come one after the other.
+const PAUSE: Duration = Duration::from_millis(100);
 
 /// A place in a stream.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -29,33 +33,63 @@ pub(crate) struct Position {
 #[derive(Debug)]
 pub struct Positions {
     folder: Option<PathBuf>,
-    known: Mutex<Option<Position>>,
+    known: Mutex<Known>,
     said: Seldom,
+}
+
+#[derive(Debug, Default)]
+struct Known {
+    position: Option<Position>,
+    /// The time of the last write.
+    written: Option<Instant>,
+    /// The file names `position`.
+    is_saved: bool,
 }
 
 impl Positions {
     /// The place that a file in the folder of kept pages names.
     #[must_use]
     pub fn new(folder: Option<&Path>) -> Self {
-        let known = folder.and_then(|folder| read(&folder.join(NAME)));
+        let position = folder.and_then(|folder| read(&folder.join(NAME)));
+        let known = Known { position, written: None, is_saved: true };
         let folder = folder.map(Path::to_owned);
         Self { folder, known: Mutex::new(known), said: Seldom::new() }
     }
 
     pub(crate) fn get(&self) -> Option<Position> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.lock().position.clone()
     }
 
-    /// Notes the place. The records up to it must have been obeyed.
+    /// Notes the place. The records up to it must have been obeyed. The file may name an earlier
+    /// place for a while: records that are obeyed twice do no harm.
     pub(crate) fn set(&self, position: Position) {
-        if let Some(folder) = &self.folder
-            && let Err(error) = write(folder, &position)
+        let mut known = self.lock();
+        (known.position, known.is_saved) = (Some(position), false);
+        if known.written.is_none_or(|written| written.elapsed() >= PAUSE) {
+            drop(known);
+            self.save();
+        }
+    }
+
+    /// Writes the place to the file, unless it is there.
+    pub(crate) fn save(&self) {
+        let mut known = self.lock();
+        if known.is_saved {
+            return;
+        }
+        (known.is_saved, known.written) = (true, Some(Instant::now()));
+        let (Some(folder), Some(position)) = (&self.folder, known.position.clone()) else { return };
+        drop(known);
+        if let Err(error) = write(folder, &position)
             && self.said.is_due()
         {
             let folder = folder.display();
             tracing::warn!(%error, %folder, "the place in the fleet's stream cannot be kept");
         }
-        *self.known.lock().unwrap_or_else(PoisonError::into_inner) = Some(position);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Known> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -86,11 +120,17 @@ mod tests {
         let text = |text: &str| text.to_owned();
         let position =
             Position { run: text("run"), stream: text("shop:purges"), last: text("5-1") };
+        let kept = || Positions::new(Some(folder.path())).get();
         positions.set(position.clone());
-        assert_eq!(Positions::new(Some(folder.path())).get(), Some(position));
+        assert_eq!(kept(), Some(position.clone()));
+        let later = Position { last: text("6-1"), ..position.clone() };
+        positions.set(later.clone());
+        assert_eq!((kept(), positions.get()), (Some(position), Some(later.clone())));
+        positions.save();
+        assert_eq!(kept(), Some(later));
         for text in ["", "{", "{\"run\":\"a\"}", &"[".repeat(100_000)] {
             std::fs::write(folder.path().join(NAME), text).unwrap();
-            assert_eq!(Positions::new(Some(folder.path())).get(), None);
+            assert_eq!(kept(), None);
         }
     }
 }

@@ -5,7 +5,7 @@
 //! well: all pages are purged, and the node goes on at a mark of its own.
 
 use std::convert::Infallible;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use redis::{Value, cmd};
 
@@ -21,11 +21,17 @@ const HOLD: Duration = Duration::from_secs(2);
 /// Most records of one answer.
 const BATCH: u32 = 256;
 
+/// The least time between two losses of the last record. If the engine loses it sooner, the node
+/// tries again later, instead of purging all pages again and again.
+const LASTING: Duration = Duration::from_secs(1);
+
 /// Reads by one connection.
 pub(crate) struct Reader<'n> {
     node: &'n Node,
     connection: &'n Connection,
     position: Position,
+    /// The time of the last mark of this node.
+    marked: Option<Instant>,
 }
 
 impl<'n> Reader<'n> {
@@ -36,18 +42,18 @@ impl<'n> Reader<'n> {
     ) -> Result<Self, Trouble> {
         let run = run(connection).await?;
         let stream = &node.stream;
-        let position = match node.parts.positions.get() {
-            Some(known) if known.stream == *stream && known.run == run => known,
+        let (position, marked) = match node.parts.positions.get() {
+            Some(known) if known.stream == *stream && known.run == run => (known, None),
             known => {
                 let why = known.map(|known| match known.stream == *stream {
                     true => "the engine was started again",
                     false => "the fleet is another one",
                 });
                 let position = Position { run, stream: stream.clone(), last: String::new() };
-                begin(node, connection, position, why).await?
+                (begin(node, connection, position, why).await?, Some(Instant::now()))
             }
         };
-        let mut reader = Self { node, connection, position };
+        let mut reader = Self { node, connection, position, marked };
         while reader.read().await? > 0 {}
         Ok(reader)
     }
@@ -60,7 +66,10 @@ impl<'n> Reader<'n> {
                 wait.arg("COUNT").arg(1).arg("BLOCK").arg(millis(HOLD));
                 wait.arg("STREAMS").arg(&self.position.stream).arg(&self.position.last);
                 // The next look reads the records.
-                self.connection.ask_patiently::<Value>(&wait, HOLD).await?;
+                let news = self.connection.ask_patiently::<Value>(&wait, HOLD).await?;
+                if news == Value::Nil {
+                    self.node.parts.positions.save();
+                }
             }
         }
     }
@@ -78,8 +87,12 @@ impl<'n> Reader<'n> {
             _ => (false, &[][..]),
         };
         if !known {
+            if self.marked.is_some_and(|marked| marked.elapsed() < LASTING) {
+                return Err(Trouble("it loses the records of its stream".to_owned()));
+            }
             let why = Some("the stream no longer has the last record that this node has read");
             self.position = begin(self.node, self.connection, self.position.clone(), why).await?;
+            self.marked = Some(Instant::now());
             return Ok(1);
         }
         for Entry { id, record } in new {
@@ -124,6 +137,7 @@ async fn begin(
     node.parts.obey.obey_everything();
     let position = Position { last, ..position };
     node.parts.positions.set(position.clone());
+    node.parts.positions.save();
     Ok(position)
 }
 

@@ -13,6 +13,7 @@ use crate::outbox::Outbox;
 pub struct FleetState {
     outbox: Arc<Outbox>,
     inner: Mutex<Inner>,
+    away: Seldom,
     broken: Seldom,
 }
 
@@ -35,15 +36,21 @@ enum Link {
     #[default]
     New,
     Connected,
-    /// The engine is away: a sentence about it.
-    Away(String),
+    /// The engine is away.
+    Away {
+        /// A sentence about it.
+        why: String,
+        /// The log says so. It does not if an engine comes and goes all the time.
+        is_logged: bool,
+    },
 }
 
 impl FleetState {
     /// The node is alone. `outbox`: the purges that wait for the engine.
     #[must_use]
     pub fn new(outbox: Arc<Outbox>) -> Self {
-        Self { outbox, inner: Mutex::default(), broken: Seldom::new() }
+        let (away, broken) = (Seldom::new(), Seldom::new());
+        Self { outbox, inner: Mutex::default(), away, broken }
     }
 
     /// The node belongs to a fleet with this name and engine from now on, or is alone.
@@ -60,7 +67,7 @@ impl FleetState {
         let why = match &inner.link {
             Link::New => Some("it has not been connected to yet".to_owned()),
             Link::Connected => None,
-            Link::Away(why) => Some(why.clone()),
+            Link::Away { why, .. } => Some(why.clone()),
         };
         let since = inner.since.map_or(Duration::ZERO, |since| since.elapsed()).as_secs();
         let waiting = self.outbox.len();
@@ -71,29 +78,38 @@ impl FleetState {
     /// The engine serves. The log says so once.
     pub(crate) fn connected(&self) {
         let mut inner = self.lock();
-        if !matches!(inner.link, Link::Connected) {
-            (inner.link, inner.since) = (Link::Connected, Some(Instant::now()));
-            let (name, engine) = inner.of.clone().unwrap_or_default();
-            drop(inner);
+        let is_logged = match inner.link {
+            Link::Connected => return,
+            Link::New => true,
+            Link::Away { is_logged, .. } => is_logged,
+        };
+        (inner.link, inner.since) = (Link::Connected, Some(Instant::now()));
+        let (name, engine) = inner.of.clone().unwrap_or_default();
+        drop(inner);
+        if is_logged {
             tracing::info!(name, engine, "the fleet's engine serves");
         }
     }
 
-    /// The engine does not serve. The log says so once.
+    /// The engine does not serve. The log says so once, and at most once in a minute.
     pub(crate) fn away(&self, why: &str) {
         let mut inner = self.lock();
-        if let Link::Away(known) = &mut inner.link {
+        if let Link::Away { why: known, .. } = &mut inner.link {
             why.clone_into(known);
             return;
         }
-        (inner.link, inner.since) = (Link::Away(why.to_owned()), Some(Instant::now()));
+        let is_logged = self.away.is_due();
+        inner.link = Link::Away { why: why.to_owned(), is_logged };
+        inner.since = Some(Instant::now());
         let (name, engine) = inner.of.clone().unwrap_or_default();
         drop(inner);
-        tracing::warn!(
-            name,
-            engine,
-            "the fleet's engine is away: {why}; this node goes on alone, purges are exchanged later"
-        );
+        if is_logged {
+            tracing::warn!(
+                name,
+                engine,
+                "the fleet's engine is away: {why}; this node goes on alone, purges are exchanged later"
+            );
+        }
     }
 
     pub(crate) fn note_sent(&self, purges: usize) {

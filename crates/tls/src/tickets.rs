@@ -12,6 +12,10 @@ use rustls::server::ProducesTickets;
 /// previous ones are known for as long.
 const LIFETIME: u32 = 12 * 60 * 60;
 
+/// Most keys of a fleet that are known: some in use, and expired ones, which must not come back if
+/// the clock of the engine is put back.
+const MOST_KEYS: usize = 16;
+
 /// Bytes by which a ticket names its key.
 pub const TICKET_NAME: usize = 16;
 
@@ -55,17 +59,26 @@ impl Tickets {
         Ok(Self(Arc::new(TicketKeys { own, shared: RwLock::default() })))
     }
 
-    /// Uses these keys of a fleet from now on, and no others. A known key does not live longer than
-    /// it was said before.
+    /// Makes tickets with these keys of a fleet from now on. A known key does not live longer than
+    /// it was said before; tickets of known keys that are not among these stay valid for as long.
     pub fn share(&self, mut keys: Vec<SharedKey>) {
+        let now = Instant::now();
         let mut shared = self.0.shared.write().unwrap_or_else(PoisonError::into_inner);
-        for key in &mut keys {
-            if let Some(known) = shared.iter().find(|known| known.name == key.name) {
+        for mut known in std::mem::take(&mut *shared) {
+            if let Some(key) = keys.iter_mut().find(|key| key.name == known.name) {
                 key.ends = key.ends.min(known.ends);
                 key.expires = key.expires.min(known.expires);
+            } else if keys.len() < MOST_KEYS {
+                known.ends = known.ends.min(now);
+                keys.push(known);
             }
         }
         *shared = keys;
+    }
+
+    /// Uses no keys of a fleet any more.
+    pub fn unshare(&self) {
+        self.0.shared.write().unwrap_or_else(PoisonError::into_inner).clear();
     }
 
     pub(crate) fn producer(&self) -> Arc<dyn ProducesTickets> {
@@ -180,7 +193,7 @@ mod tests {
         let late = tickets.0.encrypt_at(now + 6 * HOUR, b"session").unwrap();
         assert!(!late.starts_with(&[1; TICKET_NAME]));
         assert!(tickets.0.decrypt_at(now + 20 * HOUR, &late).is_some());
-        tickets.share(Vec::new());
+        tickets.unshare();
         assert!(!tickets.0.encrypt_at(now, b"session").unwrap().starts_with(&[1; TICKET_NAME]));
     }
 
@@ -191,6 +204,8 @@ mod tests {
         let tickets = Tickets::new().unwrap();
         tickets.share(vec![key(1, now)]);
         let ticket = tickets.0.encrypt_at(now, b"session").unwrap();
+        tickets.share(vec![key(2, now)]);
+        assert!(tickets.0.encrypt_at(now, b"").unwrap().starts_with(&[2; TICKET_NAME]));
         tickets.share(vec![key(1, now + HOUR)]);
         assert!(tickets.0.decrypt_at(now + 11 * HOUR, &ticket).is_some());
         assert!(tickets.0.decrypt_at(now + 12 * HOUR, &ticket).is_none());

@@ -87,7 +87,7 @@ impl Membership {
         let Parts { outbox, state, tickets, is_settled, .. } = &self.parts;
         outbox.open(fleet.is_some());
         state.belong(fleet.map(|fleet| (fleet.name.clone(), fleet.engine.address.to_string())));
-        tickets.share(Vec::new());
+        tickets.unshare();
         let Some(fleet) = fleet else {
             is_settled.send_replace(true);
             return;
