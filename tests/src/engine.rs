@@ -1,5 +1,6 @@
 //! A Redis or Valkey that several nodes share.
 
+use std::cell::RefCell;
 use std::fs::{self, File};
 use std::net::TcpListener;
 use std::os::unix::fs::symlink;
@@ -18,7 +19,7 @@ const PROGRAMS: [[&str; 2]; 2] =
 pub struct Engine {
     site: Site,
     options: Vec<String>,
-    child: Option<Child>,
+    child: RefCell<Option<Child>>,
 }
 
 impl Engine {
@@ -74,7 +75,7 @@ impl Engine {
 
     fn try_with(options: &[&str]) -> Option<Self> {
         let options = options.iter().map(|&option| option.to_owned()).collect();
-        let mut engine = Self { site: Site::new(), options, child: None };
+        let engine = Self { site: Site::new(), options, child: RefCell::default() };
         engine.try_start().then_some(engine)
     }
 
@@ -87,30 +88,32 @@ impl Engine {
     ///
     /// # Panics
     /// If it does not start.
-    pub fn start_again(&mut self) {
+    pub fn start_again(&self) {
         assert!(self.try_start(), "the engine does not start");
     }
 
     /// True once the engine answers, false if it has ended.
-    fn try_start(&mut self) -> bool {
+    fn try_start(&self) -> bool {
         let [server, _] = programs();
         let log = File::create(self.log()).unwrap();
         let mut command = dies_with_us(Path::new(server), "KILL");
         command.current_dir(self.site.outside("")).args(["--port", "0", "--save", ""]);
         command.arg("--unixsocket").arg(self.socket()).args(["--unixsocketperm", "777"]);
         let child = command.args(&self.options).stdin(Stdio::null()).stdout(log).spawn();
-        self.child = Some(child.unwrap());
-        wait::for_some("the engine", || match self.child.as_mut().unwrap().try_wait().unwrap() {
+        let mut child = child.unwrap();
+        let is_up = wait::for_some("the engine", || match child.try_wait().unwrap() {
             Some(_) => Some(false),
             None => self.ask(&["PING"]).is_ok().then_some(true),
-        })
+        });
+        self.child.replace(Some(child));
+        is_up
     }
 
     /// Kills the engine.
     ///
     /// # Panics
     /// If it does not run.
-    pub fn kill(&mut self) {
+    pub fn kill(&self) {
         let mut child = self.child.take().unwrap();
         child.kill().unwrap();
         child.wait().unwrap();
@@ -121,7 +124,7 @@ impl Engine {
     /// # Panics
     /// If it does not run.
     pub fn hang(&self, hangs: bool) {
-        let pid = Pid::from_child(self.child.as_ref().unwrap());
+        let pid = Pid::from_child(self.child.borrow().as_ref().unwrap());
         kill_process(pid, if hangs { Signal::STOP } else { Signal::CONT }).unwrap();
     }
 
@@ -162,7 +165,7 @@ impl Engine {
 
 impl Drop for Engine {
     fn drop(&mut self) {
-        if self.child.is_some() {
+        if self.child.borrow().is_some() {
             self.kill();
         }
         if std::thread::panicking() {

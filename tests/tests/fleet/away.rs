@@ -34,7 +34,7 @@ fn a_node_that_was_cut_off_obeys_what_it_has_missed() {
 /// An engine that was killed may have lost records, so all pages are purged.
 #[test]
 fn an_engine_that_was_killed_comes_back() {
-    let mut engine = Engine::start();
+    let engine = Engine::start();
     let [one, two] = Node::two([&engine.url(), &engine.url()]);
     let (a, b) = (two.keep("/page.php?a"), two.keep("/page.php?b"));
     engine.kill();
@@ -128,7 +128,7 @@ fn a_node_that_starts_again_obeys_what_it_has_missed() {
 /// A node that starts without the engine is alone.
 #[test]
 fn a_node_that_starts_without_the_engine_serves_its_pages() {
-    let mut engine = Engine::start();
+    let engine = Engine::start();
     let [one, two] = Node::two([&engine.url(), &engine.url()]);
     let (a, b) = (two.keep("/page.php?a"), two.keep("/page.php?b"));
     engine.kill();

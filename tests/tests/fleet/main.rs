@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "the panic is the failure report")]
 
 mod away;
+mod chaos;
 mod purges;
 mod records;
 mod tickets;

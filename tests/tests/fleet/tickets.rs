@@ -51,7 +51,7 @@ fn is_resumed(one: &Node, other: &Node, version: &str) -> bool {
 
 #[test]
 fn a_session_of_one_node_is_resumed_by_the_other() {
-    let mut engine = Engine::start();
+    let engine = Engine::start();
     let nodes = [(); 2].map(|()| start(&engine.url()));
     nodes.iter().for_each(Node::await_engine);
     let [one, two] = &nodes;
