@@ -148,9 +148,9 @@ mod tests {
     fn a_key_lives_for_two_periods() {
         let now = Instant::now();
         let at = |hours: u32| times(10, start(10) + hours * HOUR, now).map(|time| time - now);
-        assert_eq!(at(0), [0 * HOUR, 6 * HOUR, 12 * HOUR]);
-        assert_eq!(at(5), [0 * HOUR, HOUR, 7 * HOUR]);
-        assert_eq!(at(8), [0 * HOUR, 0 * HOUR, 4 * HOUR]);
+        assert_eq!(at(0), [Duration::ZERO, 6 * HOUR, 12 * HOUR]);
+        assert_eq!(at(5), [Duration::ZERO, HOUR, 7 * HOUR]);
+        assert_eq!(at(8), [Duration::ZERO, Duration::ZERO, 4 * HOUR]);
         assert_eq!(at(13), [Duration::ZERO; 3]);
     }
 

@@ -98,6 +98,10 @@ impl<'n> Reader<'n> {
         for Entry { id, record } in new {
             self.obey(id, record);
         }
+        if new.iter().any(|entry| entry.record == Record::Newer) {
+            self.node.parts.state.note_newer();
+            self.node.parts.obey.obey_everything();
+        }
         if let Some(entry) = new.last() {
             self.position.last.clone_from(&entry.id);
             self.node.parts.positions.set(self.position.clone());
@@ -113,10 +117,8 @@ impl<'n> Reader<'n> {
                 Ok(()) => parts.state.note_obeyed(),
                 Err(why) => parts.state.note_broken(stream, &format!("record {id}: {why}")),
             },
-            Record::Newer => {
-                parts.state.note_restart("another node has a newer version of the server");
-                parts.obey.obey_everything();
-            }
+            // The caller looks for these.
+            Record::Newer => {}
             Record::Broken(why) => parts.state.note_broken(stream, &format!("record {id}: {why}")),
         }
     }

@@ -14,6 +14,7 @@ pub struct FleetState {
     outbox: Arc<Outbox>,
     inner: Mutex<Inner>,
     away: Seldom,
+    newer: Seldom,
     broken: Seldom,
 }
 
@@ -49,8 +50,8 @@ impl FleetState {
     /// The node is alone. `outbox`: the purges that wait for the engine.
     #[must_use]
     pub fn new(outbox: Arc<Outbox>) -> Self {
-        let (away, broken) = (Seldom::new(), Seldom::new());
-        Self { outbox, inner: Mutex::default(), away, broken }
+        let [away, newer, broken] = [(); 3].map(|()| Seldom::new());
+        Self { outbox, inner: Mutex::default(), away, newer, broken }
     }
 
     /// The node belongs to a fleet with this name and engine from now on, or is alone.
@@ -94,22 +95,30 @@ impl FleetState {
     /// The engine does not serve. The log says so once, and at most once in a minute.
     pub(crate) fn away(&self, why: &str) {
         let mut inner = self.lock();
-        if let Link::Away { why: known, .. } = &mut inner.link {
-            why.clone_into(known);
-            return;
+        match &mut inner.link {
+            Link::Away { why: known, is_logged } => {
+                why.clone_into(known);
+                if *is_logged || !self.away.is_due() {
+                    return;
+                }
+                *is_logged = true;
+            }
+            Link::New | Link::Connected => {
+                let is_logged = self.away.is_due();
+                inner.link = Link::Away { why: why.to_owned(), is_logged };
+                inner.since = Some(Instant::now());
+                if !is_logged {
+                    return;
+                }
+            }
         }
-        let is_logged = self.away.is_due();
-        inner.link = Link::Away { why: why.to_owned(), is_logged };
-        inner.since = Some(Instant::now());
         let (name, engine) = inner.of.clone().unwrap_or_default();
         drop(inner);
-        if is_logged {
-            tracing::warn!(
-                name,
-                engine,
-                "the fleet's engine is away: {why}; this node goes on alone, purges are exchanged later"
-            );
-        }
+        tracing::warn!(
+            name,
+            engine,
+            "the fleet's engine is away: {why}; this node goes on alone, purges are exchanged later"
+        );
     }
 
     pub(crate) fn note_sent(&self, purges: usize) {
@@ -124,6 +133,16 @@ impl FleetState {
     pub(crate) fn note_restart(&self, why: &str) {
         self.lock().restarts += 1;
         tracing::warn!("all pages are purged, because purges of other nodes may be missing: {why}");
+    }
+
+    /// Another node has a newer version of the server, whose purges are unknown here.
+    pub(crate) fn note_newer(&self) {
+        self.lock().restarts += 1;
+        if self.newer.is_due() {
+            tracing::warn!(
+                "all pages are purged with each purge of a node that has a newer version"
+            );
+        }
     }
 
     /// There is something in the engine that is no record of a node.

@@ -46,9 +46,9 @@ impl Wayward<'_> {
 
     fn toggle(&mut self) {
         if self.is_cut {
-            self.way.mend()
+            self.way.mend();
         } else {
-            self.way.cut()
+            self.way.cut();
         }
         self.is_cut = !self.is_cut;
     }
