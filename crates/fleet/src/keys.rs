@@ -58,7 +58,7 @@ impl Keys {
     pub(crate) async fn look(&mut self, connection: &Connection) -> Result<(), Trouble> {
         let asked = Instant::now();
         let (seconds, micros): (u64, u64) = connection.ask(&cmd("TIME")).await?;
-        let now = Duration::from_secs(seconds) + Duration::from_micros(micros);
+        let now = clock(seconds, micros).ok_or_else(|| Trouble::unexpected("TIME"))?;
         let mut known = BTreeMap::new();
         for period in periods(now) {
             if let Some(key) = self.key(connection, period, now).await? {
@@ -115,6 +115,12 @@ impl Keys {
     }
 }
 
+/// The time of the engine, since 1970; `None`: no clock shows it.
+fn clock(seconds: u64, micros: u64) -> Option<Duration> {
+    let is_plausible = seconds < 1 << 40 && micros < 1_000_000;
+    is_plausible.then(|| Duration::from_secs(seconds) + Duration::from_micros(micros))
+}
+
 /// The periods whose keys are in use, and the next one shortly before it begins.
 fn periods(now: Duration) -> impl Iterator<Item = u64> {
     let current = now.as_secs() / PERIOD.as_secs();
@@ -152,6 +158,13 @@ mod tests {
         assert_eq!(at(5), [Duration::ZERO, HOUR, 7 * HOUR]);
         assert_eq!(at(8), [Duration::ZERO, Duration::ZERO, 4 * HOUR]);
         assert_eq!(at(13), [Duration::ZERO; 3]);
+    }
+
+    #[test]
+    fn a_clock_that_shows_nonsense_is_none() {
+        assert_eq!(clock(1, 2), Some(Duration::new(1, 2000)));
+        assert_eq!(clock(u64::MAX, 0), None);
+        assert_eq!(clock(0, u64::MAX), None);
     }
 
     #[test]

@@ -80,6 +80,17 @@ impl fmt::Debug for Node {
     }
 }
 
+/// Tells of a panic of the node's thread.
+struct Panics<'n>(&'n FleetState);
+
+impl Drop for Panics<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.away("the thread that talks to it has panicked; a reload starts it again");
+        }
+    }
+}
+
 impl Node {
     /// A node that knows the engine's password. It has not connected to the engine yet.
     #[must_use]
@@ -96,6 +107,7 @@ impl Node {
     /// Belongs to the fleet until the future is dropped. Needs a runtime for local tasks.
     pub async fn run(self) -> Infallible {
         let Parts { tickets, state, .. } = &self.parts;
+        let _panics = Panics(state);
         let mut keys = Keys::new(&self.name, tickets.clone(), Arc::clone(state));
         let mut pause = FIRST_PAUSE;
         loop {

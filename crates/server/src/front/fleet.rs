@@ -77,6 +77,7 @@ impl Membership {
         if let Some(running) = &*thread
             && Some(&running.fleet) == fleet
             && running.password.as_ref() == password
+            && !running.handle.is_finished()
         {
             return;
         }
