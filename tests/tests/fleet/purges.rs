@@ -2,7 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use sendoff_tests::{Engine, LIMIT, Request, Site, wait};
+use rustix::process::{Pid, Signal, kill_process};
+use sendoff_tests::{Engine, LIMIT, Request, Server, Site, wait};
 
 use crate::{Node, PAGE, is_hit};
 
@@ -55,23 +56,53 @@ fn each_kind_of_purge_on_one_node_is_obeyed_by_the_other() {
     assert_eq!(engine.command(&["XLEN", "shop:purges"]), "10");
 }
 
+/// Two nodes with another site than usual.
+fn two_of(engine: &Engine, page: &str, lines: &str) -> [Node; 2] {
+    let nodes = [(); 2].map(|()| {
+        let site = Site::with("page.php", page);
+        let text = format!(
+            "listen = '127.0.0.1:0'\nthreads = 1\npage_cache_folder = 'pages'\n\
+             [fleet]\nname = 'shop'\nengine = '{}'\n[[pool]]\nworkers = 1\n\
+             [[site]]\nroot = 'root'\nname = 'shop'\n{lines}\n",
+            engine.url()
+        );
+        let config = site.write_at(site.outside("sendoff.toml"), text);
+        let server = Server::try_run(&config, site.root(), 1);
+        Node { site, server: server.unwrap_or_else(|failed| panic!("{failed:#?}")) }
+    });
+    nodes.iter().for_each(Node::await_engine);
+    nodes
+}
+
+/// Fragments of PHP workers have tags. Their memory outlives a front, which may have missed purges.
+#[test]
+fn fragments_are_purged_on_all_nodes() {
+    const PAGE: &str = "<?php sendoff_fragment('k', 600, function () {
+        $runs = __DIR__ . '/../runs';
+        file_put_contents($runs, '.', FILE_APPEND);
+        echo 'run ', strlen(file_get_contents($runs));
+    }, ['post-1']);";
+    let engine = Engine::start();
+    let [one, two] = two_of(&engine, PAGE, "page_cache = 'http'\npurge_from = '127.0.0.1'");
+    let is_run = |run: usize| two.server.get("/page.php").text() == format!("run {run}");
+    assert!(is_run(1) && is_run(1));
+    one.server.ask(&Request::new("PURGE", "/").header("xkey-purge", "post-2"));
+    one.server.ask(&Request::new("PURGE", "/").header("xkey-purge", "post-1"));
+    assert!(wait::until(LIMIT, || is_run(2)));
+    one.server.command(&["purge", "--all"]).unwrap();
+    assert!(wait::until(LIMIT, || is_run(3)));
+    assert!(is_run(3));
+    let front = two.server.front();
+    kill_process(Pid::from_raw(front.cast_signed()).unwrap(), Signal::KILL).unwrap();
+    assert!(wait::until(LIMIT, || two.server.front() != front));
+    assert!(is_run(4) && is_run(4));
+}
+
 /// A response of LSCache's plugins purges pages for all, and private ones by tags and by their user.
 #[test]
 fn words_of_lscache_reach_other_nodes() {
     let engine = Engine::start();
-    let nodes = [(); 2].map(|()| {
-        let site = Site::with("page.php", PAGE);
-        let text = format!(
-            "listen = '127.0.0.1:0'\nthreads = 1\npage_cache_folder = 'pages'\n\
-             [fleet]\nname = 'shop'\nengine = '{}'\n[[pool]]\nworkers = 1\n\
-             [[site]]\nroot = 'root'\nname = 'shop'\npage_cache = 'lscache'\n",
-            engine.url()
-        );
-        let config = site.write_at(site.outside("sendoff.toml"), text);
-        let server = sendoff_tests::Server::try_run(&config, site.root(), 1);
-        Node { site, server: server.unwrap_or_else(|failed| panic!("{failed:#?}")) }
-    });
-    nodes.iter().for_each(Node::await_engine);
+    let nodes = two_of(&engine, PAGE, "page_cache = 'lscache'");
     let [one, two] = &nodes;
     let control = "head[]=X-LiteSpeed-Cache-Control:";
     let public = format!("/page.php?{control}+public,max-age=600&head[]=X-LiteSpeed-Tag:+home");

@@ -66,6 +66,11 @@ impl Membership {
         self.parts.is_settled.send_replace(false);
     }
 
+    /// True if the server belongs to a fleet.
+    pub(super) fn is_member(&self) -> bool {
+        self.parts.outbox.is_open()
+    }
+
     /// The pools whose fragments are purged because of other nodes.
     pub(super) fn set_pools(&self, config: &Config, pools: Vec<Arc<Pool>>) {
         self.fragments.set(config, pools);

@@ -159,13 +159,22 @@ impl RunningFront {
         let NewPool { shared: pool, config, program, .. } = new.clone();
         let application = program.as_ref().map(|program| Arc::clone(&program.attached));
         let shared = Arc::clone(&pool);
+        let fleet = Rc::clone(&self.means.fleet);
         let receives = spawn_local(async move {
+            let purges = |counters: Option<OwnedFd>| {
+                pool.set_purge_counters(counters);
+                if fleet.is_member() {
+                    // The memory may be older than this front, which has perhaps obeyed purges of
+                    // other nodes before it could reach the memory.
+                    pool.purge_fragments(None);
+                }
+            };
             let mut answers = Tasks::default();
             let (ended, abandoned) = (Arc::clone(&pool), Arc::clone(&pool));
             let out_of_memory = || ended.note_out_of_memory();
             let result = match &program {
                 Some(NewProgram { program, .. }) => {
-                    let purges = |counters| pool.set_purge_counters(Some(counters));
+                    let purges = |counters| purges(Some(counters));
                     program.receive(socket, out_of_memory, purges).await
                 }
                 None => {
@@ -176,7 +185,6 @@ impl RunningFront {
                         answers = Tasks(vec![spawn_local(answer)]);
                     };
                     let cannot_start = || failing.set_cannot_start();
-                    let purges = |counters| pool.set_purge_counters(counters);
                     let more = (cannot_start, out_of_memory);
                     receive_workers(place, socket, &links, answers, purges, more.0, more.1).await
                 }
