@@ -28,6 +28,10 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 /// A connection that has lasted for this time was not a failure.
 const LASTING: Duration = Duration::from_secs(10);
 
+/// The note that purges wait stays for this time after the last one, so that a stream of purges
+/// does not write it again and again.
+const QUIET: Duration = Duration::from_secs(1);
+
 /// Obeys the purges of other nodes, without telling other nodes of them.
 pub trait Obey: Send + Sync {
     /// Obeys a purge.
@@ -109,10 +113,22 @@ impl Node {
         let Parts { tickets, state, .. } = &self.parts;
         let _panics = Panics(state);
         let mut keys = Keys::new(&self.name, tickets.clone(), Arc::clone(state));
+        if self.parts.positions.has_lost_purges() {
+            // They are unknown, so the other nodes purge everything.
+            self.parts.outbox.push_everything();
+        }
+        tokio::select! {
+            never = self.connect_always(&mut keys) => never,
+            never = self.note_unsent() => never,
+        }
+    }
+
+    /// Tries again and again.
+    async fn connect_always(&self, keys: &mut Keys) -> Infallible {
         let mut pause = FIRST_PAUSE;
         loop {
             let begun = Instant::now();
-            let Err(Trouble(why)) = self.session(&mut keys).await;
+            let Err(Trouble(why)) = self.session(keys).await;
             self.parts.state.away(&why);
             self.parts.is_settled.send_replace(true);
             if begun.elapsed() > LASTING {
@@ -120,6 +136,23 @@ impl Node {
             }
             sleep(pause.mul_f64(0.5 + fastrand::f64() / 2.0)).await;
             pause = (pause * 2).min(LONGEST_PAUSE);
+        }
+    }
+
+    /// Keeps a note on disk while purges wait.
+    async fn note_unsent(&self) -> Infallible {
+        let Parts { outbox, positions, .. } = &self.parts;
+        loop {
+            outbox.is_unsent().await;
+            positions.note_unsent(true);
+            loop {
+                outbox.is_sent().await;
+                sleep(QUIET).await;
+                if outbox.is_empty() {
+                    break;
+                }
+            }
+            positions.note_unsent(false);
         }
     }
 

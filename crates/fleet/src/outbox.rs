@@ -23,6 +23,8 @@ pub struct Outbox {
     everything: Arc<[u8]>,
     inner: Mutex<Waiting>,
     filled: Notify,
+    /// The first purge waits.
+    begun: Notify,
     emptied: Notify,
 }
 
@@ -50,8 +52,8 @@ impl Outbox {
     /// `everything`: a purge of everything.
     #[must_use]
     pub fn new(everything: &[u8]) -> Self {
-        let (filled, emptied) = (Notify::new(), Notify::new());
-        Self { everything: everything.into(), inner: Mutex::default(), filled, emptied }
+        let [filled, begun, emptied] = [(); 3].map(|()| Notify::new());
+        Self { everything: everything.into(), inner: Mutex::default(), filled, begun, emptied }
     }
 
     /// Lets purges in, or keeps them out because the node is alone.
@@ -92,8 +94,24 @@ impl Outbox {
         if waiting.known.insert(Arc::clone(&purge)) {
             waiting.bytes += purge.len();
             waiting.purges.push_back(purge);
+            let is_first = waiting.purges.len() == 1;
             drop(waiting);
             self.filled.notify_one();
+            if is_first {
+                self.begun.notify_one();
+            }
+        }
+    }
+
+    /// Adds a purge of everything.
+    pub(crate) fn push_everything(&self) {
+        self.push(&self.everything);
+    }
+
+    /// Completes once a purge waits. For one caller at a time.
+    pub(crate) async fn is_unsent(&self) {
+        while self.is_empty() {
+            self.begun.notified().await;
         }
     }
 

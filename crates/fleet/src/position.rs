@@ -1,5 +1,6 @@
 //! The last record that this node has read.
 
+use std::fs::File;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -10,6 +11,9 @@ use serde::{Deserialize, Serialize};
 
 /// The file in the folder of kept pages.
 const NAME: &str = "fleet";
+
+/// A file that is there while purges wait: if the process ends before they are sent, they are lost.
+const UNSENT: &str = "fleet.unsent";
 
 /// Most bytes of the file.
 const MAX_LEN: u64 = 4096;
@@ -85,6 +89,26 @@ impl Positions {
         {
             let folder = folder.display();
             tracing::warn!(%error, %folder, "the place in the fleet's stream cannot be kept");
+        }
+    }
+
+    /// True if an earlier process has ended with purges that it had not sent.
+    pub(crate) fn has_lost_purges(&self) -> bool {
+        self.folder.as_ref().is_some_and(|folder| folder.join(UNSENT).exists())
+    }
+
+    /// Notes that purges wait, or that all have been sent.
+    pub fn note_unsent(&self, is_unsent: bool) {
+        let Some(path) = self.folder.as_ref().map(|folder| folder.join(UNSENT)) else { return };
+        let done = match is_unsent {
+            true => File::create(path).map(drop),
+            false => std::fs::remove_file(path),
+        };
+        if let Err(error) = done
+            && error.kind() != io::ErrorKind::NotFound
+            && self.said.is_due()
+        {
+            tracing::warn!(%error, "purges that wait are lost if the server ends now");
         }
     }
 

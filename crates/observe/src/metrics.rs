@@ -106,19 +106,22 @@ impl Metrics {
     }
 
     fn fleet(&self, out: &mut Out<'_, '_>) -> fmt::Result {
-        let Some(fleet) = &self.figures.status.fleet else { return Ok(()) };
-        let one = |value: f64| [(Labels::new(), value)];
-        let serves = if fleet.why.is_none() { 1.0 } else { 0.0 };
-        out.gauges("fleet_engine_up", "1 while the engine of the fleet serves", one(serves))?;
+        let fleet = || self.figures.status.fleet.iter();
+        let up = fleet().map(|fleet| (Labels::new(), if fleet.why.is_none() { 1.0 } else { 0.0 }));
+        out.gauges("fleet_engine_up", "1 while the engine of the fleet serves", up)?;
         let help = "Purges that wait until the engine of the fleet serves";
-        out.gauges("fleet_waiting_purges", help, one(float(fleet.waiting)))?;
-        let purges = [("sent", fleet.sent), ("obeyed", fleet.obeyed), ("safety", fleet.restarts)]
-            .map(|(kind, count)| (vec![("kind", kind)], count));
+        let waiting = fleet().map(|fleet| (Labels::new(), float(fleet.waiting)));
+        out.gauges("fleet_waiting_purges", help, waiting)?;
+        let purges = fleet().flat_map(|fleet| {
+            [("sent", fleet.sent), ("obeyed", fleet.obeyed), ("safety", fleet.restarts)]
+                .map(|(kind, count)| (vec![("kind", kind)], count))
+        });
         let help = "Purges that were sent to other nodes, that were obeyed because of them, and of \
                     all pages because purges may be missing";
         out.counters("fleet_purges", help, purges)?;
         let help = "Things in the engine of the fleet that no node has written";
-        out.counters("fleet_foreign_records", help, [(Labels::new(), fleet.broken)])
+        let broken = fleet().map(|fleet| (Labels::new(), fleet.broken));
+        out.counters("fleet_foreign_records", help, broken)
     }
 
     fn sites(&self, out: &mut Out<'_, '_>) -> fmt::Result {

@@ -157,6 +157,33 @@ fn a_front_that_died_leaves_its_place_in_the_stream() {
     assert_eq!(two.figure("restarts"), 0);
 }
 
+/// Purges that a node could not send before its end are lost, so the others purge everything.
+#[test]
+fn purges_that_were_not_sent_become_one_of_everything() {
+    let engine = Engine::start();
+    let path = engine.path("one.sock");
+    for ends_at_once in [false, true] {
+        let [one, two] = Node::two([&path.url(), &engine.url()]);
+        let (a, b) = (two.keep("/page.php?a"), two.keep("/page.php?b"));
+        path.cut();
+        one.await_away();
+        one.purge("/page.php?a");
+        let unsent = one.site.outside("pages/fleet.unsent");
+        assert!(wait::until(LIMIT, || unsent.exists()));
+        if ends_at_once {
+            let front = Pid::from_raw(one.server.front().cast_signed()).unwrap();
+            kill_process(front, Signal::KILL).unwrap();
+        }
+        let one = one.restart(&path.url(), || {});
+        one.await_away();
+        assert!(two.keeps("/page.php?a", &a) && two.keeps("/page.php?b", &b));
+        path.mend();
+        assert!(wait::until(LIMIT, || !two.keeps("/page.php?a", &a)));
+        assert!(!two.keeps("/page.php?b", &b));
+        assert!(wait::until(LIMIT, || !unsent.exists()));
+    }
+}
+
 /// A reload joins a fleet, changes it, and leaves it.
 #[test]
 fn a_reload_changes_the_fleet() {

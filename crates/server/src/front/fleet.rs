@@ -119,7 +119,7 @@ impl Membership {
 
 fn start(fleet: Fleet, password: Option<Password>, parts: Parts) -> io::Result<FleetThread> {
     let (end, ends) = watch::channel(None);
-    let outbox = Arc::clone(&parts.outbox);
+    let (outbox, positions) = (Arc::clone(&parts.outbox), Arc::clone(&parts.positions));
     let node = Node::new(&fleet, password.as_ref(), parts);
     let run = move || match Builder::new_current_thread()
         .enable_all()
@@ -129,7 +129,7 @@ fn start(fleet: Fleet, password: Option<Password>, parts: Parts) -> io::Result<F
             runtime.block_on(async {
                 tokio::select! {
                     never = node.run() => never,
-                    () = last_purges(&outbox, ends) => return,
+                    () = last_purges(&outbox, &positions, ends) => return,
                 };
             });
             // A name that is being resolved is not waited for.
@@ -142,10 +142,17 @@ fn start(fleet: Fleet, password: Option<Password>, parts: Parts) -> io::Result<F
 }
 
 /// Waits for the order to end, and then until no purge waits, or for the time of the order.
-async fn last_purges(outbox: &Outbox, mut ends: watch::Receiver<Option<Instant>>) {
+async fn last_purges(
+    outbox: &Outbox,
+    positions: &Positions,
+    mut ends: watch::Receiver<Option<Instant>>,
+) {
     let Ok(end) = ends.wait_for(Option::is_some).await.map(|end| *end) else { return };
-    // Purges that still wait then are lost: the other nodes keep the pages until their time is over.
-    let _ = timeout_at(end.unwrap_or_else(Instant::now), outbox.is_sent()).await;
+    let sent = timeout_at(end.unwrap_or_else(Instant::now), outbox.is_sent()).await;
+    // Otherwise the next process lets the other nodes purge everything.
+    if sent.is_ok() {
+        positions.note_unsent(false);
+    }
 }
 
 /// Tells other nodes of the purges of this one.
