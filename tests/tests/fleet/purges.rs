@@ -84,7 +84,8 @@ fn fragments_are_purged_on_all_nodes() {
     }, ['post-1']);";
     let engine = Engine::start();
     let [one, two] = two_of(&engine, PAGE, "page_cache = 'http'\npurge_from = '127.0.0.1'");
-    let is_run = |run: usize| two.server.get("/page.php").text() == format!("run {run}");
+    let run = || two.server.get("/page.php").text()["run ".len()..].parse::<usize>().unwrap();
+    let is_run = |number: usize| run() == number;
     assert!(is_run(1) && is_run(1));
     one.server.ask(&Request::new("PURGE", "/").header("xkey-purge", "post-2"));
     one.server.ask(&Request::new("PURGE", "/").header("xkey-purge", "post-1"));
@@ -95,7 +96,8 @@ fn fragments_are_purged_on_all_nodes() {
     let front = two.server.front();
     kill_process(Pid::from_raw(front.cast_signed()).unwrap(), Signal::KILL).unwrap();
     assert!(wait::until(LIMIT, || two.server.front() != front));
-    assert!(is_run(4) && is_run(4));
+    // It may obey the last purge again.
+    assert!(wait::until(LIMIT, || run() > 3));
 }
 
 /// A response of LSCache's plugins purges pages for all, and private ones by tags and by their user.

@@ -90,6 +90,7 @@ fn a_node_without_the_engine_resumes_its_own_sessions() {
     alone.await_away();
     let other = start_and_wait(&engine);
     assert!(is_resumed(&alone, &alone, "-tls1_3"));
+    assert_eq!(other.log_lines("WARN"), 0, "it keeps no pages and writes to no folder");
     assert!(!is_resumed(&alone, &other, "-tls1_3") && !is_resumed(&other, &alone, "-tls1_3"));
 }
 

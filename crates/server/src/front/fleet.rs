@@ -37,8 +37,12 @@ struct FleetThread {
 }
 
 impl Membership {
-    /// The server is alone. `folder`: of kept pages.
-    pub(super) fn new(page_cache: &Arc<PageCache>, tickets: Tickets, folder: &Path) -> Self {
+    /// The server is alone. `folder`: of kept pages; `None`: the server may not write to it.
+    pub(super) fn new(
+        page_cache: &Arc<PageCache>,
+        tickets: Tickets,
+        folder: Option<&Path>,
+    ) -> Self {
         let outbox = Arc::new(Outbox::new(&Purge::Everything.encode()));
         let fragments = Arc::<Fragments>::default();
         let pages = Arc::clone(page_cache);
@@ -46,7 +50,7 @@ impl Membership {
         page_cache.join(Box::new(Listener(Arc::clone(&outbox))), may_read);
         let parts = Parts {
             obey: Arc::new(Local { pages, fragments: Arc::clone(&fragments) }),
-            positions: Arc::new(Positions::new(folder.is_dir().then_some(folder))),
+            positions: Arc::new(Positions::new(folder)),
             state: Arc::new(FleetState::new(Arc::clone(&outbox))),
             outbox,
             tickets,

@@ -147,8 +147,9 @@ impl Front {
         exporter.serve(generation.config.traces.as_ref());
         let page_store = &generation.config.front.page_cache;
         let page_cache = PageCache::new(page_store);
-        let fleet = Membership::new(&page_cache, tickets.clone(), &page_store.folder);
-        let fleet = Rc::new(fleet);
+        // Without kept pages the folder need not exist.
+        let folder = generation.config.keeps_pages().then_some(&*page_store.folder);
+        let fleet = Rc::new(Membership::new(&page_cache, tickets.clone(), folder));
         let gatherer = Gatherer {
             loops: askers.into(),
             snapshots: Arc::clone(&snapshots),
