@@ -15,6 +15,9 @@ use crate::{Authority, Certificate, Site, dies_with_us, wait};
 const PROGRAMS: [[&str; 2]; 2] =
     [["/usr/bin/redis-server", "redis-cli"], ["/usr/bin/valkey-server", "valkey-cli"]];
 
+/// The name of its socket.
+pub(crate) const SOCKET: &str = "engine.sock";
+
 /// Names another server.
 const OTHER: &str = "SENDOFF_TEST_ENGINE";
 
@@ -158,7 +161,7 @@ impl Engine {
     }
 
     fn socket(&self) -> PathBuf {
-        self.site.outside("engine.sock")
+        self.site.outside(SOCKET)
     }
 
     fn log(&self) -> PathBuf {

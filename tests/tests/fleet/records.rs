@@ -112,4 +112,6 @@ fn the_engine_may_speak_tls() {
         };
         assert!(node.await_status(says), "{}", node.status());
     }
+    // The nodes are to end without connections.
+    drop(engine);
 }
