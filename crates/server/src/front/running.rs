@@ -212,6 +212,10 @@ impl RunningFront {
     /// Belongs to the fleet of the current configuration, or to none.
     pub(super) fn join_fleet(&self, password: Option<&Password>) {
         let (config, fleet) = (self.config(), &self.means.fleet);
+        if config.keeps_pages() {
+            // Purges of other nodes must find the journal open. It may be open already.
+            self.means.page_cache.start(config.front.page_cache.size);
+        }
         let pools = self.pools.borrow().iter().map(|pool| Arc::clone(&pool.shared)).collect();
         fleet.set_pools(&config, pools);
         fleet.serve(config.fleet.as_ref(), password);
