@@ -214,10 +214,18 @@ pub fn end_connections_to_applications(front: u32) {
     }
 }
 
-/// The number of UNIX sockets of a process: links, guards, the pool socket.
+/// The number of UNIX sockets of a process: links, guards, the pool socket. Connections to the
+/// engine of a fleet come and go, and do not count.
 pub fn unix_sockets(pid: u32) -> usize {
     let is_unix = |socket: &OwnedFd| sockopt::socket_domain(socket).unwrap() == AddressFamily::UNIX;
-    sockets(pid).into_iter().filter(is_unix).count()
+    let leads_to_engine = |socket: &OwnedFd| {
+        let peer = getpeername(socket).ok().flatten();
+        let peer = peer.and_then(|peer| SocketAddrUnix::try_from(peer).ok());
+        let ending = crate::engine::SOCKET.as_bytes();
+        peer.is_some_and(|peer| peer.path_bytes().is_some_and(|path| path.ends_with(ending)))
+    };
+    let count = |socket: &OwnedFd| is_unix(socket) && !leads_to_engine(socket);
+    sockets(pid).into_iter().filter(count).count()
 }
 
 /// Sends a signal to a process that a scenario started, unless the process has ended.

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::access_log::{AccessLog, LogTarget, SiteLog};
 use crate::account::Account;
 use crate::acme::Acme;
+use crate::fleet::Fleet;
 use crate::front::FrontConfig;
 use crate::pool::PoolConfig;
 use crate::site::{Address, Site};
@@ -41,6 +42,8 @@ pub struct Config {
     pub tls: TlsAlgorithms,
     /// Traces of requests; `None`: requests are not traced.
     pub traces: Option<Traces>,
+    /// Other nodes with which this one acts as one; `None`: it is alone.
+    pub fleet: Option<Fleet>,
     /// Time after the stop signal in which the server still answers, while its readiness check
     /// already fails.
     pub drain_delay: Duration,
@@ -118,6 +121,13 @@ impl Config {
     pub fn pool_at(&self, address: &Address) -> Option<usize> {
         let Address::Pool(name) = address else { return None };
         self.pools.iter().position(|pool| pool.name == *name)
+    }
+
+    /// The numbers of the pools that answer for a site.
+    pub fn pools_of(&self, site: &Site) -> impl Iterator<Item = usize> {
+        let of_php = [site.pool, site.worker.as_ref().map(|worker| worker.pool)];
+        let of_programs = site.fastcgi.iter().map(|attachment| self.pool_at(&attachment.address));
+        of_php.into_iter().chain(of_programs).flatten()
     }
 
     /// True if a route keeps pages of applications.

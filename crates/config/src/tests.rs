@@ -58,6 +58,16 @@ fn config() -> Config {
             most_per_second: 10,
             service_name: "shop".to_owned(),
         }),
+        fleet: Some(Fleet {
+            name: "shop".to_owned(),
+            engine: Engine {
+                address: EngineAddress::Unix("/run/redis.sock".into()),
+                tls: None,
+                user: Some("shop".to_owned()),
+                password_file: Some("/etc/sendoff/engine".into()),
+                database: 2,
+            },
+        }),
         drain_delay: Duration::from_secs(5),
         shutdown_timeout: Duration::from_secs(30),
         front: FrontConfig {

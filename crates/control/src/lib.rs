@@ -10,6 +10,7 @@
 
 mod client;
 mod confinement;
+mod fleet;
 mod listener;
 mod php;
 mod report;

@@ -9,8 +9,8 @@ use std::path::PathBuf;
 use sendoff_acme::CertificateReport;
 use sendoff_config::{GroupLimits, PoolConfig};
 use sendoff_report::status::{
-    Encryption, ProgramStatus, RequestStatus, SiteStatus, Status, UpstreamStatus, WarmingStatus,
-    WorkerStatus,
+    Encryption, FleetStatus, ProgramStatus, RequestStatus, SiteStatus, Status, UpstreamStatus,
+    WarmingStatus, WorkerStatus,
 };
 use sendoff_report::workers::PhpReport;
 use serde::{Deserialize, Serialize};
@@ -61,6 +61,9 @@ pub struct ServerReport {
     /// The sites whose pages are made before clients ask for them.
     #[serde(default)]
     pub warming: Vec<WarmingStatus>,
+    /// The state of the node; `None`: it belongs to no fleet, or the front did not answer.
+    #[serde(default)]
+    pub fleet: Option<FleetStatus>,
     /// Time of the report, in seconds since 1970.
     pub time: u64,
     /// The certificates that the server obtains by itself.
@@ -190,8 +193,8 @@ impl ServerReport {
     pub fn with(mut self, front: Option<Status>) -> Self {
         let Some(front) = front else { return self };
         let Status { connections, idle_connections, tls, refused, sites, pools, .. } = front;
-        let Status { upstreams, limits, requests, warming, .. } = front;
-        self.warming = warming;
+        let Status { upstreams, limits, requests, warming, fleet, .. } = front;
+        (self.warming, self.fleet) = (warming, fleet);
         self.limits = limits;
         self.requests = requests;
         self.tls = tls;

@@ -66,7 +66,7 @@ impl ScriptShare {
 
     /// Purges the fragments of a site that have one of these tags; `None`: all of them.
     pub fn purge_fragments(&self, site: &str, tags: Option<&[&str]>) {
-        self.shared.purge_fragments_of(site, tags);
+        self.shared.purge_fragments(Some(site), tags);
     }
 
     fn started(&self) -> Result<&Started, String> {

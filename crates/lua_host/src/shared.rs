@@ -81,13 +81,13 @@ impl SharedByScripts {
         self.all().entry(site.to_owned()).or_insert_with(new).clone()
     }
 
-    /// Purges the fragments of all sites.
-    pub fn purge_fragments(&self) {
-        self.all().values().for_each(|site| site.purge_fragments(None));
-    }
-
-    pub(crate) fn purge_fragments_of(&self, site: &str, tags: Option<&[&str]>) {
-        self.all().get(site).into_iter().for_each(|site| site.purge_fragments(tags));
+    /// Purges the fragments of a site, or of all sites, with one of these tags; `None`: all of them.
+    pub fn purge_fragments(&self, site: Option<&str>, tags: Option<&[&str]>) {
+        let all = self.all();
+        match site {
+            Some(site) => all.get(site).into_iter().for_each(|site| site.purge_fragments(tags)),
+            None => all.values().for_each(|site| site.purge_fragments(tags)),
+        }
     }
 
     fn all(&self) -> MutexGuard<'_, HashMap<String, SharedBySite>> {

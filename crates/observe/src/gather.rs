@@ -5,6 +5,7 @@ use std::time::{Duration, SystemTime};
 
 use sendoff_config::Config;
 use sendoff_delivery::Snapshots;
+use sendoff_fleet::FleetState;
 use sendoff_report::access_log::LogSender;
 use sendoff_report::meters::{PoolMeter, SiteMeter};
 use sendoff_report::status::Status;
@@ -61,6 +62,8 @@ pub struct Gatherer {
     pub log: LogSender,
     /// Spans on their way to the collector.
     pub spans: Arc<Spans>,
+    /// The state of the node, if it belongs to a fleet.
+    pub fleet: Arc<FleetState>,
     /// When the front started.
     pub started: SystemTime,
 }

@@ -101,7 +101,27 @@ impl Metrics {
             [("sent", *sent), ("dropped", *dropped), ("rejected", *rejected)]
                 .map(|(outcome, count)| (vec![("outcome", outcome)], count))
         });
-        out.counters("trace_spans", "Spans of traced requests, by what became of them", spans)
+        out.counters("trace_spans", "Spans of traced requests, by what became of them", spans)?;
+        self.fleet(out)
+    }
+
+    fn fleet(&self, out: &mut Out<'_, '_>) -> fmt::Result {
+        let fleet = || self.figures.status.fleet.iter();
+        let up = fleet().map(|fleet| (Labels::new(), if fleet.why.is_none() { 1.0 } else { 0.0 }));
+        out.gauges("fleet_engine_up", "1 while the engine of the fleet serves", up)?;
+        let help = "Purges that wait until the engine of the fleet serves";
+        let waiting = fleet().map(|fleet| (Labels::new(), float(fleet.waiting)));
+        out.gauges("fleet_waiting_purges", help, waiting)?;
+        let purges = fleet().flat_map(|fleet| {
+            [("sent", fleet.sent), ("obeyed", fleet.obeyed), ("safety", fleet.restarts)]
+                .map(|(kind, count)| (vec![("kind", kind)], count))
+        });
+        let help = "Purges that were sent to other nodes, that were obeyed because of them, and of \
+                    all pages because purges may be missing";
+        out.counters("fleet_purges", help, purges)?;
+        let help = "Things in the engine of the fleet that no node has written";
+        let broken = fleet().map(|fleet| (Labels::new(), fleet.broken));
+        out.counters("fleet_foreign_records", help, broken)
     }
 
     fn sites(&self, out: &mut Out<'_, '_>) -> fmt::Result {

@@ -47,7 +47,7 @@ pub use orders::{METHODS as PURGE_METHODS, ordered};
 pub use page::{OriginFailure, Page, Validity};
 pub use purge::{FragmentPurge, Purge, PurgeCount};
 pub use recorder::{ApplicationOutcome, Recorder, RecordingContext};
-pub use store::PageCache;
+pub use store::{PageCache, PurgeListener};
 
 /// Most bytes of one page. A larger response is more likely a download, which would push out many
 /// pages.

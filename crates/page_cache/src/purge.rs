@@ -96,6 +96,30 @@ impl Purge {
         located(host, location).map(|address| Self::named(site, Named::Address(address)))
     }
 
+    /// The form in which other processes get it.
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
+        // Strings, numbers and lists of them can always be written.
+        serde_json::to_vec(self).unwrap_or_default()
+    }
+
+    /// Reads that form.
+    ///
+    /// # Errors
+    /// A sentence: this is no purge.
+    pub fn decode(text: &[u8]) -> Result<Self, String> {
+        serde_json::from_slice(text).map_err(|error| format!("it is no purge: {error}"))
+    }
+
+    /// The name of the only site that it concerns; `None`: it concerns all sites.
+    #[must_use]
+    pub fn site(&self) -> Option<&str> {
+        match self {
+            Self::Everything | Self::Page(_) | Self::Beneath(_) => None,
+            Self::Named(named) => Some(named.site()),
+        }
+    }
+
     /// The fragments that it concerns.
     #[must_use]
     pub fn of_fragments(&self) -> FragmentPurge<'_> {

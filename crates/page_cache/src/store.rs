@@ -11,7 +11,7 @@ use std::fs;
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
@@ -24,6 +24,8 @@ use sendoff_message::request::Request;
 use sendoff_message::response::ResponseHead;
 use sendoff_report::seldom::Seldom;
 use tempfile::{Builder, NamedTempFile};
+use tokio::sync::watch;
+use tokio::time::timeout;
 
 use super::bodies::{self, Bodies};
 use super::flights::{Flight, Flights, MakePermit};
@@ -48,6 +50,9 @@ const RANDOM_LETTERS: usize = 16;
 
 /// Age above which an unfinished file may be removed, unless its lock is held.
 const WRITTEN_BY_NOW: Duration = Duration::from_secs(60);
+
+/// Longest time for which the folder is not read, because others may have purged its pages.
+const HELD_FOR: Duration = Duration::from_secs(3);
 
 /// The pages that a purge has concerned.
 #[derive(Debug)]
@@ -78,7 +83,17 @@ pub struct PageCache {
     /// Limits log lines about pages that could not be kept.
     said: Seldom,
     pub(super) watchers: Watchers,
+    /// Is told of the purges of this server.
+    listener: OnceLock<Box<dyn PurgeListener>>,
+    /// The folder is read once this is true, or after [`HELD_FOR`].
+    may_read: OnceLock<watch::Receiver<bool>>,
     inner: Mutex<StoreContents>,
+}
+
+/// Is told of purges that this server has ordered, before it obeys them.
+pub trait PurgeListener: std::fmt::Debug + Send + Sync {
+    /// Takes note of a purge, without waiting for anything.
+    fn note(&self, purge: &Purge);
 }
 
 #[derive(Debug)]
@@ -268,8 +283,18 @@ impl PageCache {
             flights: Flights::new(),
             said: Seldom::new(),
             watchers: Watchers::default(),
+            listener: OnceLock::new(),
+            may_read: OnceLock::new(),
             inner,
         })
+    }
+
+    /// Tells of the purges of this server from now on; and reads the folder once `may_read` is true,
+    /// because others may have purged its pages. Counts once.
+    pub fn join(&self, listener: Box<dyn PurgeListener>, may_read: watch::Receiver<bool>) {
+        // A second call is a mistake that changes nothing.
+        let _ = self.listener.set(listener);
+        let _ = self.may_read.set(may_read);
     }
 
     /// Reads the folder on a thread of its own, once.
@@ -291,13 +316,21 @@ impl PageCache {
             }
         };
         let cache = Arc::clone(self);
-        tokio::task::spawn_blocking(move || {
+        let read = move || {
             let folder = cache.folder.display();
             match cache.load(limit, begun, &past) {
                 Ok(pages) => tracing::info!(pages, %folder, "kept pages have been read"),
                 Err(error) => tracing::warn!(%error, %folder, "kept pages cannot be read"),
             }
             cache.watchers.note_read();
+        };
+        let may_read = self.may_read.get().cloned();
+        tokio::spawn(async move {
+            if let Some(mut may_read) = may_read {
+                // The sender ends with the server.
+                let _ = timeout(HELD_FOR, may_read.wait_for(|may_read| *may_read)).await;
+            }
+            tokio::task::spawn_blocking(read);
         });
     }
 
@@ -316,9 +349,18 @@ impl PageCache {
         begun
     }
 
-    /// Forgets pages, including pages that are being made. Returns the number of kept pages that
-    /// are gone, or that are old now. Unless one address is meant, it looks at every page.
+    /// Forgets pages, including pages that are being made, because a request or the operator wants
+    /// it. Returns the number of kept pages that are gone, or that are old now. Unless one address
+    /// is meant, it looks at every page.
     pub fn purge(&self, purge: &Purge) -> usize {
+        if let Some(listener) = self.listener.get() {
+            listener.note(purge);
+        }
+        self.obey(purge)
+    }
+
+    /// The same because of others, who know of the purge.
+    pub fn obey(&self, purge: &Purge) -> usize {
         let mut inner = self.lock();
         let heard = inner.tell(purge);
         let count = if purge.is_stale() || !purge.is_wide() {
@@ -763,6 +805,48 @@ mod tests {
             let config = PageStore { folder: self.folder.path().into(), size: 0 };
             let cache = PageCache::new(&config);
             cache.load(u64::MAX, cache.begun(), &Past::default()).unwrap()
+        }
+    }
+
+    /// Notes purges.
+    #[derive(Debug, Default, Clone)]
+    struct Noted(Arc<Mutex<Vec<Purge>>>);
+
+    impl PurgeListener for Noted {
+        fn note(&self, purge: &Purge) {
+            self.0.lock().unwrap().push(purge.clone());
+        }
+    }
+
+    #[test]
+    fn others_are_told_of_purges_of_this_server_alone() {
+        let (store, noted) = (Store::new(), Noted::default());
+        store.cache.join(Box::new(noted.clone()), watch::channel(true).1);
+        let own = Purge::page("s", "a.test", b"/own");
+        store.cache.purge(&own);
+        store.cache.obey(&Purge::page("s", "a.test", b"/others"));
+        assert_eq!(*noted.0.lock().unwrap(), [own]);
+    }
+
+    /// Others may have purged the pages that an earlier process has left.
+    #[tokio::test]
+    async fn the_folder_is_read_once_it_may_be() {
+        for is_purged in [false, true] {
+            let store = Store::new();
+            store.keep(&key("a"), &HeaderMap::new(), "", u64::MAX);
+            let config = PageStore { folder: store.folder.path().into(), size: 0 };
+            let cache = PageCache::new(&config);
+            let (settle, may_read) = watch::channel(false);
+            cache.join(Box::new(Noted::default()), may_read);
+            cache.start(u64::MAX);
+            let has = || cache.find(&key("a"), &HeaderMap::new()).is_some();
+            if is_purged {
+                cache.obey(&Purge::Everything);
+            }
+            assert!(cache.is_in_use() && !has());
+            settle.send_replace(true);
+            cache.is_read().await;
+            assert_eq!(has(), !is_purged);
         }
     }
 

@@ -27,12 +27,10 @@ impl Watchers {
     /// Tells of a purge that has concerned `count` pages. A purge of everything is told of even if
     /// there was nothing: the operator wants the pages to be made anew.
     pub(super) fn note(&self, purge: &Purge, count: usize) {
-        let site = match purge {
-            Purge::Everything => None,
-            _ if count == 0 => return,
-            Purge::Page(_) | Purge::Beneath(_) => None,
-            Purge::Named(named) => Some(named.site()),
-        };
+        if count == 0 && *purge != Purge::Everything {
+            return;
+        }
+        let site = purge.site();
         for (name, watcher) in &*self.lock() {
             if site.is_none_or(|site| site == name)
                 && let Some(watcher) = watcher.upgrade()

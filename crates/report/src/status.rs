@@ -34,6 +34,8 @@ pub struct Status {
     pub requests: Vec<RequestStatus>,
     /// The sites whose pages are made before clients ask for them.
     pub warming: Vec<WarmingStatus>,
+    /// The state of the node, if it belongs to a fleet.
+    pub fleet: Option<FleetStatus>,
 }
 
 /// The party that encrypts connections.
@@ -102,6 +104,29 @@ pub struct PoolStatus {
     pub php: Option<PhpReport>,
 }
 
+/// The state of a node of a fleet.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FleetStatus {
+    /// Name of the fleet.
+    pub name: String,
+    /// Address of the engine.
+    pub engine: String,
+    /// The reason why the engine does not serve, as a sentence about "it"; `None`: it serves.
+    pub why: Option<String>,
+    /// Seconds for which it has served, or has not.
+    pub since: u64,
+    /// Purges that were sent to other nodes.
+    pub sent: u64,
+    /// Purges of other nodes that were obeyed.
+    pub obeyed: u64,
+    /// Number of times that all pages were purged, because purges of other nodes may be missing.
+    pub restarts: u64,
+    /// Things in the engine that no node has written.
+    pub broken: u64,
+    /// Purges that wait until the engine serves.
+    pub waiting: usize,
+}
+
 /// The state of an upstream.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UpstreamStatus {
@@ -168,6 +193,7 @@ impl Status {
         // The same in all loops.
         self.upstreams = other.upstreams;
         self.limits = other.limits;
+        self.fleet = other.fleet.or(self.fleet.take());
         self.warming.extend(other.warming);
         self.requests.extend(other.requests);
         self.requests.sort_by_key(|request| Reverse(request.age));
@@ -225,6 +251,7 @@ mod tests {
             limits: BTreeMap::from([("rate".to_owned(), 7)]),
             requests: Vec::new(),
             warming: Vec::new(),
+            fleet: None,
         };
         let mut sum = Status::default();
         sum.add(of_loop(vec![worker(9, None), worker(4, Some("GET /a"))]));
@@ -247,6 +274,7 @@ mod tests {
             limits,
             requests: Vec::new(),
             warming: Vec::new(),
+            fleet: None,
         };
         assert_eq!(sum, expected);
     }

@@ -39,6 +39,11 @@ pub(crate) fn run(check: &Check) -> Result<(), Failure> {
             resolved.problems.warning(place, says);
         }
     }
+    if let Err(says) = Vault::engine_password(&resolved.config) {
+        let fleet = resolved.top.fleet.as_ref();
+        let file = fleet.and_then(|fleet| fleet.value.0.password_file.as_ref());
+        resolved.problems.error(file.map_or(Place::Default, |file| file.place), says);
+    }
     php_is_there(&mut resolved);
     resolved.problems.sort();
     if resolved.problems.errors() > 0 {

@@ -10,6 +10,7 @@ mod address;
 mod authority;
 mod choice;
 mod command;
+mod fleet;
 mod keep;
 mod maps;
 mod php_program;
@@ -37,6 +38,7 @@ pub use choice::{
     TlsVersion,
 };
 pub use command::Command;
+pub use fleet::{EngineUrl, FleetName};
 pub use keep::Keep;
 pub use maps::{MapName, MapPattern, MapSource, MapTest, MapValue};
 pub use php_program::PhpProgram;

@@ -99,7 +99,9 @@ impl Word for ProxyUrl {
         {
             return Ok(Self { scheme, address: ProxyAddress::Upstream(name.to_owned()) });
         }
-        host_port(authority, port).map(|address| Self { scheme, address })
+        let address = host_port(authority, port)
+            .ok_or_else(|| wrong(format!("\"{authority}\" is not a host and a port")))?;
+        Ok(Self { scheme, address: ProxyAddress::Tcp(address) })
     }
 
     fn text(&self) -> String {
@@ -113,8 +115,8 @@ fn wrong(says: impl Into<String>) -> Wrong {
     Wrong::new(says.into()).help(format!("expected {}", ProxyUrl::KIND))
 }
 
-/// The host and the port; without a port, the scheme's.
-fn host_port(authority: &str, usual: u16) -> Result<ProxyAddress, Wrong> {
+/// The host and the port, by default this one; `None`: the text is something else.
+pub(crate) fn host_port(authority: &str, usual: u16) -> Option<String> {
     let after_brackets = authority.rfind(']').unwrap_or(0);
     let has_port = authority[after_brackets..].contains(':');
     let whole = if has_port { authority.to_owned() } else { format!("{authority}:{usual}") };
@@ -124,10 +126,7 @@ fn host_port(authority: &str, usual: u16) -> Result<ProxyAddress, Wrong> {
     let has_both = whole.rsplit_once(':').is_some_and(|(host, port)| {
         !host.is_empty() && port.parse::<u16>().is_ok_and(|port| port > 0)
     });
-    if has_both && is_plain && !is_ambiguous {
-        return Ok(ProxyAddress::Tcp(whole));
-    }
-    Err(wrong(format!("\"{authority}\" is not a host and a port")))
+    (has_both && is_plain && !is_ambiguous).then_some(whole)
 }
 
 /// The `Host` field of requests that are passed on.

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use crate::keys::{
-    Auth, Authorize, Pool, Proxy, RequestMap, Route, Site, Tls, Top, Traces, Upstream,
+    Auth, Authorize, Fleet, Pool, Proxy, RequestMap, Route, Site, Tls, Top, Traces, Upstream,
 };
 use crate::print::inline;
 use crate::section::{Default, Key, Section, sentence};
@@ -26,6 +26,7 @@ pub fn docs() -> String {
     section::<Pool>(&mut text);
     section::<Upstream>(&mut text);
     section::<Traces>(&mut text);
+    section::<Fleet>(&mut text);
     text
 }
 

@@ -7,13 +7,14 @@ use sendoff_config::{CipherSuite, KeyExchange, PoolConfig, TUNNEL_TIMEOUT};
 use sendoff_setting_values::{
     AcmeDirectory, App, AppAddress, AuthorityUrl, Backend, Balance, Caching, Candidate,
     CertificateFrom, Charset, Client, ClientCertificates, Coding, CollectorUrl, Command, Compress,
-    CookieDomain, CookieName, CookiePath, Count, Delivery, Destination, Email, Ending, Expression,
-    FieldName, FieldTest, FileName, FilePath, ForwardedFields, Free, Frequency, FrontController,
-    HeaderOp, HeaderText, HostName, HostText, Hsts, Htaccess, IniSettings, Keep, LineFormat, List,
-    Listen, LogPath, Map, MapName, MapPattern, MapSource, MapTest, MapValue, Matching, Method,
-    MimeType, Number, ParamName, Php, PhpProgram, PositiveTime, Prefix, Processors, ProxyField,
-    ProxyHost, ProxyUrl, QueryName, Raw, Replacement, Share, SitemapAddress, Size, Snapshot,
-    Status, Symlinks, Template, Time, TlsVersion, Umask, UrlPath, UrlStart, Yes,
+    CookieDomain, CookieName, CookiePath, Count, Delivery, Destination, Email, Ending, EngineUrl,
+    Expression, FieldName, FieldTest, FileName, FilePath, FleetName, ForwardedFields, Free,
+    Frequency, FrontController, HeaderOp, HeaderText, HostName, HostText, Hsts, Htaccess,
+    IniSettings, Keep, LineFormat, List, Listen, LogPath, Map, MapName, MapPattern, MapSource,
+    MapTest, MapValue, Matching, Method, MimeType, Number, ParamName, Php, PhpProgram,
+    PositiveTime, Prefix, Processors, ProxyField, ProxyHost, ProxyUrl, QueryName, Raw, Replacement,
+    Share, SitemapAddress, Size, Snapshot, Status, Symlinks, Template, Time, TlsVersion, Umask,
+    UrlPath, UrlStart, Yes,
 };
 
 use crate::nested::{Inline, Named, Sections, Short};
@@ -38,6 +39,7 @@ const SECTIONS: &[(&str, &[Key])] = &[
     (Proxy::TITLE, Proxy::KEYS),
     (Tls::TITLE, Tls::KEYS),
     (Traces::TITLE, Traces::KEYS),
+    (Fleet::TITLE, Fleet::KEYS),
 ];
 
 section! {
@@ -176,6 +178,9 @@ section! {
     /// Traces of requests for OpenTelemetry (traces.md).
     traces: Inline<Traces>, unless "requests are not traced",
         example "{ endpoint = \"http://127.0.0.1:4318/v1/traces\" }", also "otel_exporter" "tracing" "opentelemetry";
+    /// Other nodes with which this one acts as one (fleet.md).
+    fleet: Inline<Fleet>, unless "the node is alone",
+        example "{ engine = \"redis://10.0.0.31:6379\", name = \"shop\" }", also "cluster" "redis" "storage";
     /// The sites.
     site: Sections<Site> = Sections(Vec::new()),
         example "see below", also "server" "sites" "VirtualHost" "vhost";
@@ -212,6 +217,30 @@ section! {
     /// With `https://`, a file with the root certificates, in PEM, for the collector's certificate.
     roots: FilePath, unless "the system's",
         example "\"/etc/sendoff/internal-ca.pem\"", also "trusted_certificate" "ca";
+}
+
+section! {
+    /// Several nodes that act as one by a Redis or Valkey that they share (fleet.md).
+    Fleet "[fleet]"
+
+    /// The URL of the Redis or Valkey: `redis://`, or `rediss://` for TLS, a host and a port, 6379
+    /// without one, and the number of a database behind a slash. In place of a host and a port,
+    /// `unix:` and the path of a socket.
+    engine: EngineUrl,
+        example "\"rediss://engine.internal:6379/2\"", also "url" "redis" "valkey" "address";
+    /// The name of the fleet, the same on all of its nodes. All keys in the engine begin with it and
+    /// a colon.
+    name: FleetName = FleetName("sendoff".to_owned()),
+        example "\"shop\"", also "prefix" "key_prefix" "cluster";
+    /// The user of the engine.
+    user: Free, unless "the engine's default",
+        example "\"shop\"", also "username" "login";
+    /// A file with the user's password; a line end behind it does not count.
+    password_file: FilePath, unless "no password",
+        example "\"/etc/sendoff/engine-password\"", also "password" "auth" "requirepass";
+    /// With `rediss://`, a file with the root certificates, in PEM, for the engine's certificate.
+    roots: FilePath, unless "the system's",
+        example "\"/etc/sendoff/internal-ca.pem\"", also "trusted_certificate" "ca" "cafile";
 }
 
 section! {

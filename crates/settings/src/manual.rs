@@ -4,7 +4,7 @@ use roff::{Inline, Roff, bold, italic, roman};
 
 use crate::docs::{default, titled};
 use crate::keys::{
-    Auth, Authorize, Pool, Proxy, RequestMap, Route, Site, Tls, Top, Traces, Upstream,
+    Auth, Authorize, Fleet, Pool, Proxy, RequestMap, Route, Site, Tls, Top, Traces, Upstream,
 };
 use crate::section::{Section, sentence};
 
@@ -38,6 +38,7 @@ pub fn manual() -> String {
     section::<Pool>(&mut page);
     section::<Upstream>(&mut page);
     section::<Traces>(&mut page);
+    section::<Fleet>(&mut page);
     page.control("SH", ["FILES"]).control("TP", []);
     page.text([bold("/etc/sendoff/sendoff.toml")]);
     page.text([roman("the file that is read if the command line names none")]);

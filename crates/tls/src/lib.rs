@@ -17,8 +17,10 @@ mod examine;
 mod identity;
 mod obtained;
 mod ocsp;
+mod password;
 mod self_signed;
 mod server;
+mod tickets;
 mod vault;
 
 pub use challenge::{Challenge, challenge_config};
@@ -27,7 +29,9 @@ pub use credentials::Credentials;
 pub use examine::{ClientCertificate, Leaf, warnings};
 pub use identity::Whose;
 pub use obtained::{Obtained, usable_pem};
-pub use server::{ACME_PROTOCOL, ClientDemand, SiteTls, Tickets, quic_config, site_tls};
+pub use password::Password;
+pub use server::{ACME_PROTOCOL, ClientDemand, SiteTls, quic_config, site_tls};
+pub use tickets::{SharedKey, TICKET_NAME, TICKET_SECRET, Tickets};
 pub use vault::{Complaint, Vault};
 
 #[cfg(test)]

@@ -3,9 +3,8 @@
 use std::sync::Arc;
 
 use rustls::ServerConfig;
-use rustls::crypto::aws_lc_rs;
 use rustls::server::{
-    ClientHello, NoServerSessionStorage, ProducesTickets, ResolvesServerCert, WebPkiClientVerifier,
+    ClientHello, NoServerSessionStorage, ResolvesServerCert, WebPkiClientVerifier,
 };
 use rustls::sign::CertifiedKey;
 use rustls::version::{TLS12, TLS13};
@@ -14,25 +13,10 @@ use sendoff_config::{Tls, TlsAlgorithms, TlsVersion};
 use crate::algorithms::provider;
 use crate::credentials::Credentials;
 use crate::identity::{PROVIDER, identity, issuers};
+use crate::tickets::Tickets;
 
 /// The protocol that an authority names when it validates a challenge (ALPN, RFC 8737 §4).
 pub const ACME_PROTOCOL: &[u8] = b"acme-tls/1";
-
-/// The keys of session tickets. They change every six hours; a ticket is valid for twelve. All
-/// event loops share them, so that any loop can resume a session, and they outlive a reload.
-#[derive(Debug, Clone)]
-pub struct Tickets(Arc<dyn ProducesTickets>);
-
-impl Tickets {
-    /// New keys.
-    ///
-    /// # Errors
-    /// A sentence: the system has no random numbers.
-    pub fn new() -> Result<Self, String> {
-        let made = aws_lc_rs::Ticketer::new();
-        made.map(Self).map_err(|error| format!("no keys for session tickets: {error}"))
-    }
-}
 
 /// The TLS settings of one site.
 #[derive(Debug, Clone)]
@@ -98,7 +82,7 @@ pub fn site_tls(
     };
     let mut config =
         builder.with_cert_resolver(Arc::new(Only(identity(credentials).map_err(|(_, why)| why)?)));
-    config.ticketer = tickets.0;
+    config.ticketer = tickets.producer();
     // TLS 1.2 sessions are resumed by tickets, too: a session store would belong to one event loop.
     config.session_storage = Arc::new(NoServerSessionStorage {});
     // The kernel needs the keys for TLS.
@@ -142,7 +126,7 @@ pub fn quic_config(
         .map_err(|error| error.to_string())?
         .with_no_client_auth()
         .with_cert_resolver(Arc::new(BySite(of_site)));
-    config.ticketer = Arc::clone(&tickets.0);
+    config.ticketer = tickets.producer();
     config.session_storage = Arc::new(NoServerSessionStorage {});
     config.alpn_protocols = protocols.iter().map(|name| name.to_vec()).collect();
     Ok(Arc::new(config))

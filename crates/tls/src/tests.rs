@@ -205,7 +205,7 @@ fn a_self_signed_certificate_is_made_once_and_again_only_for_other_hosts() {
     let made = |hosts: &[&str]| {
         let (vault, complaints) = Vault::fill(&config(hosts));
         assert_eq!(complaints, []);
-        vault.0[0].clone().unwrap()
+        vault.sites[0].clone().unwrap()
     };
     let first = made(&["a.test", "192.0.2.1", "[2001:db8::1]"]);
     assert_eq!(made(&["a.test", "192.0.2.1", "[2001:db8::1]"]), first);
@@ -230,7 +230,7 @@ fn credentials_travel_in_sealed_memory() {
     let one = good(&["a.test"]);
     let ocsp = Some(vec![0, 255]);
     let credentials = Credentials { ocsp, ..credentials(&one.chain, &one.key) };
-    let vault = Vault(vec![None, Some(credentials)]);
+    let vault = Vault { sites: vec![None, Some(credentials)], engine_password: None };
     assert_eq!(Vault::read(vault.seal().unwrap()).unwrap(), vault);
 }
 
@@ -272,8 +272,8 @@ fn what_was_obtained_is_used_and_until_then_something_else() {
     let both = asking(&["a.test", "b.test"]);
     let (vault, complaints) = Vault::fill(&both);
     assert!(!complaints[0].is_error && complaints[0].says.contains("signed itself"));
-    let passing = vault.0[0].clone().unwrap();
-    assert_eq!(Vault::obtained(&both), Vault(vec![None]));
+    let passing = vault.sites[0].clone().unwrap();
+    assert_eq!(Vault::obtained(&both), Vault { sites: vec![None], engine_password: None });
     let certificates = both.acme.as_ref().unwrap().certificates(folder.path());
     std::fs::create_dir_all(&certificates).unwrap();
     let put = |name: &str, one: &Issued| {
@@ -282,19 +282,23 @@ fn what_was_obtained_is_used_and_until_then_something_else() {
     put("broken.pem", &Issued { key: String::new(), ..good(&["a.test", "b.test"]) });
     let (first, all) = (good(&["a.test"]), good(&["b.test", "a.test"]));
     put("first.pem", &first);
-    let of_first = Vault::obtained(&both).0.remove(0).unwrap();
+    let of_first = Vault::obtained(&both).sites.remove(0).unwrap();
     assert!(of_first.chain.starts_with(&first.chain), "better than none");
     put("all.pem", &all);
     let (filled, complaints) = Vault::fill(&both);
     assert_eq!(complaints, []);
-    assert!(filled.0[0].as_ref().unwrap().chain.starts_with(&all.chain));
-    assert_eq!(Vault::obtained(&asking(&["c.test"])), Vault(vec![None]));
+    assert!(filled.sites[0].as_ref().unwrap().chain.starts_with(&all.chain));
+    assert_eq!(
+        Vault::obtained(&asking(&["c.test"])),
+        Vault { sites: vec![None], engine_password: None }
+    );
     let issuers = Some("issuers".to_owned());
-    let mut kept =
-        Vault(vec![None, Some(Credentials { client_issuers: issuers.clone(), ..passing })]);
-    kept.replace(Vault(vec![filled.0[0].clone(), filled.0[0].clone()]));
-    assert_eq!(kept.0[0], None, "a site without TLS stays so");
-    let replaced = kept.0[1].clone().unwrap();
+    let sites = vec![None, Some(Credentials { client_issuers: issuers.clone(), ..passing })];
+    let mut kept = Vault { sites, engine_password: None };
+    let new = filled.sites[0].clone();
+    kept.replace(Vault { sites: vec![new.clone(), new], engine_password: None });
+    assert_eq!(kept.sites[0], None, "a site without TLS stays so");
+    let replaced = kept.sites[1].clone().unwrap();
     assert!(replaced.chain.starts_with(&all.chain) && replaced.client_issuers == issuers);
 }
 
@@ -309,6 +313,7 @@ fn config_of(site: Site, state: &std::path::Path) -> Config {
         acme: None,
         tls: TlsAlgorithms::default(),
         traces: None,
+        fleet: None,
         drain_delay: second,
         shutdown_timeout: second,
         front: FrontConfig {

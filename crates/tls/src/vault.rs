@@ -1,4 +1,5 @@
-//! The credentials of all sites, on their way from the supervisor to the front.
+//! The secrets of the front, on their way from the supervisor: the credentials of all sites, and the
+//! password of the fleet's engine.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -14,14 +15,20 @@ use crate::credentials::{Credentials, read, read_text};
 use crate::examine::stapled;
 use crate::identity::{Whose, identity, issuers};
 use crate::obtained::Obtained;
+use crate::password::Password;
 use crate::self_signed;
 
 /// Largest vault, in bytes.
 const MAX_LEN: u64 = 256 << 20;
 
-/// The credentials of all sites, indexed by their numbers; `None` for a site without TLS.
+/// The secrets of the front.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Vault(pub Vec<Option<Credentials>>);
+pub struct Vault {
+    /// The credentials of all sites, indexed by their numbers; `None` for a site without TLS.
+    pub sites: Vec<Option<Credentials>>,
+    /// The password of the fleet's engine, if it has one.
+    pub engine_password: Option<Password>,
+}
 
 /// A fault of a site's credentials.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -53,7 +60,16 @@ impl Vault {
             examined(site, site.tls.as_ref()?, from, number, &mut complaints)
         };
         let all = config.sites.iter().enumerate().map(of_site).collect();
-        (Self(all), complaints)
+        (Self { sites: all, engine_password: None }, complaints)
+    }
+
+    /// Reads the password of the fleet's engine.
+    ///
+    /// # Errors
+    /// A sentence: the file has no password.
+    pub fn engine_password(config: &Config) -> Result<Option<Password>, String> {
+        let file = config.fleet.as_ref().and_then(|fleet| fleet.engine.password_file.as_ref());
+        file.map(|file| Password::read(file)).transpose()
     }
 
     /// Lists the faults of the files that sites name. Creates no files.
@@ -87,12 +103,13 @@ impl Vault {
             let (credentials, _) = obtained.best(&names(site)).filter(|_| asks)?;
             Some(credentials.clone())
         };
-        Self(config.sites.iter().map(of_site).collect())
+        Self { sites: config.sites.iter().map(of_site).collect(), engine_password: None }
     }
 
-    /// Replaces the certificates and keys of sites. The issuers of clients' certificates stay.
+    /// Replaces the certificates and keys of sites. The issuers of clients' certificates stay, and so
+    /// does the password.
     pub fn replace(&mut self, with: Self) {
-        for (site, new) in self.0.iter_mut().zip(with.0) {
+        for (site, new) in self.sites.iter_mut().zip(with.sites) {
             if let (Some(site), Some(Credentials { chain, key, ocsp, .. })) = (site, new) {
                 (site.chain, site.key, site.ocsp) = (chain, key, ocsp);
             }

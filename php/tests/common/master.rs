@@ -105,6 +105,7 @@ fn config_of(pool: PoolConfig, links: u8) -> Config {
         acme: None,
         tls: TlsAlgorithms::default(),
         traces: None,
+        fleet: None,
         drain_delay: Duration::ZERO,
         shutdown_timeout: Duration::from_secs(30),
         front: FrontConfig {

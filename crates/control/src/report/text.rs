@@ -13,6 +13,7 @@ use sendoff_report::status::{
 use super::{
     GroupReport, PoolReport, ProgramReport, Reloaded, ServerReport, SiteReport, WorkerReport,
 };
+use crate::fleet::FleetText;
 use crate::php::{self, common_extensions};
 use crate::warming::WarmingText;
 
@@ -54,6 +55,9 @@ impl fmt::Display for ServerReport {
         Self::write_others(f, others, "sites")?;
         for warming in self.warming.iter().take(MOST_SHOWN) {
             writeln!(f, "warmed       {}", WarmingText(warming, self.time))?;
+        }
+        if let Some(fleet) = &self.fleet {
+            writeln!(f, "fleet        {}", FleetText(fleet))?;
         }
         let (pools, others) = busiest(&self.pools, MOST_SHOWN, |pool| pool.requests);
         let common = common_extensions(self.pools.iter().filter_map(|pool| pool.php.as_ref()));
@@ -479,6 +483,7 @@ mod tests {
                 hosts: vec![host("tcp:10.0.0.1:9000", 0, None), host("unix:/a", 3, Some(1500))],
             }],
             warming: Vec::new(),
+            fleet: None,
             requests: vec![
                 running.clone(),
                 at_work(2, Phase::ReadingBody, 90_000, Some("shop"), None),

@@ -123,10 +123,7 @@ pub(crate) fn purge_fragments(context: &Context<'_>, purge: &Purge) {
     };
     let Some(site) = services.config.sites.get(site.number) else { return };
     services.sites.purge_fragments(&site.name, tags.as_deref());
-    let of_php = [site.pool, site.worker.as_ref().map(|worker| worker.pool)];
-    let attachments = site.fastcgi.iter();
-    let of_programs = attachments.map(|attachment| services.config.pool_at(&attachment.address));
-    let numbers = of_php.into_iter().chain(of_programs).flatten();
+    let numbers = services.config.pools_of(site);
     for pool in numbers.filter_map(|number| services.pools.get(number)) {
         pool.shared.purge_fragments(tags.as_deref());
     }

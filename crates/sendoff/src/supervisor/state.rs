@@ -198,6 +198,7 @@ impl Supervisor {
             upstreams: Vec::new(),
             requests: Vec::new(),
             warming: Vec::new(),
+            fleet: None,
             time: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()),
             certificates,
             reloading: reloading.map(|since| since.elapsed().as_secs()),
@@ -341,9 +342,11 @@ pub(super) fn answer(
     }
 }
 
-/// The sealed credentials of the sites. Logs warnings about certificates that clients will reject.
+/// The sealed credentials of the sites, and the password of the fleet's engine. Logs warnings about
+/// certificates that clients will reject.
 pub(super) fn credentials(config: &Config) -> Result<OwnedFd, String> {
-    let (vault, complaints) = Vault::fill(config);
+    let (mut vault, complaints) = Vault::fill(config);
+    vault.engine_password = Vault::engine_password(config)?;
     for complaint in complaints {
         let site = &config.sites[complaint.site].name;
         let says = format!("TLS of site {site}: {}", complaint.says);

@@ -251,7 +251,7 @@ pub(super) fn tls_of_sites(
 ) -> Result<Arc<[Option<SiteTls>]>, String> {
     let of_site = |(number, site): (usize, &Site)| {
         let Some(tls) = &site.tls else { return Ok(None) };
-        let credentials = vault.0.get(number).and_then(Option::as_ref);
+        let credentials = vault.sites.get(number).and_then(Option::as_ref);
         let credentials = credentials.ok_or("they are missing");
         credentials
             .map_err(str::to_owned)
@@ -272,7 +272,7 @@ pub(super) fn tls_replaced(
     tickets: &Tickets,
 ) -> Result<Arc<[Option<SiteTls>]>, String> {
     let algorithms = &before.config.tls;
-    let sites = before.config.sites.iter().zip(&vault.0).zip(&*before.tls);
+    let sites = before.config.sites.iter().zip(&vault.sites).zip(&*before.tls);
     let of_site = |((site, credentials), tls): ((&Site, &Option<Credentials>), _)| match (
         &site.tls,
         credentials,

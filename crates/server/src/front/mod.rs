@@ -7,6 +7,7 @@ mod budget;
 mod collector;
 mod event_loop;
 mod exporter;
+mod fleet;
 mod generation;
 mod listener;
 mod orders;
@@ -34,6 +35,7 @@ use sendoff_delivery::{SnapshotLimits, Snapshots};
 use sendoff_exchange::clients::Connections;
 use sendoff_exchange::lifecycle::Stage;
 use sendoff_lua_host::STACK;
+use sendoff_lua_host::SharedByScripts;
 use sendoff_observe::gather::Gatherer;
 use sendoff_page_cache::PageCache;
 use sendoff_report::access_log;
@@ -51,6 +53,7 @@ use announce::Announce;
 use budget::DescriptorBudget;
 use event_loop::{EventLoop, KEPT_MEMORY};
 use exporter::Exporter;
+use fleet::Membership;
 use generation::{Generation, NewPool, PoolUse, attached_of, gateways, tls_of_sites};
 use running::{LoopHandle, Means, RunningFront, ShutdownMode};
 use running_loop::SharedByLoops;
@@ -59,9 +62,14 @@ pub use orders::{FrontOrder, ListenerSource, LogSource, Orders, PoolSource, Relo
 pub use sendoff_page_cache::Purge;
 pub use sendoff_transport::kernel_has_tls;
 
-/// The most and the least time in which the collector gets the last spans when the front ends.
+/// The most time in which the collector gets the last spans when the front ends.
 const MOST_FOR_SPANS: Duration = Duration::from_secs(5);
-const LEAST_FOR_SPANS: Duration = Duration::from_millis(250);
+
+/// The most time in which the other nodes of a fleet get the last purges when the front ends.
+const MOST_FOR_PURGES: Duration = Duration::from_secs(2);
+
+/// The least time for either.
+const LEAST_AT_END: Duration = Duration::from_millis(250);
 
 /// Parts that a front is started with.
 #[derive(Debug)]
@@ -117,7 +125,7 @@ impl Front {
             .collect();
         let tickets = Tickets::new().map_err(io::Error::other)?;
         let tls = tls_of_sites(&config, &vault, &tickets).map_err(io::Error::other)?;
-        drop(vault);
+        let engine_password = vault.engine_password;
         let generation = Arc::new(Generation {
             tls,
             tickets: tickets.clone(),
@@ -138,11 +146,19 @@ impl Front {
         let spans = Arc::<Spans>::default();
         let exporter = Rc::new(Exporter::new(Arc::clone(&spans)));
         exporter.serve(generation.config.traces.as_ref());
+        let page_store = &generation.config.front.page_cache;
+        let page_cache = PageCache::new(page_store);
+        // Without kept pages the folder need not exist.
+        let folder = generation.config.keeps_pages().then_some(&*page_store.folder);
+        let scripts = Arc::<SharedByScripts>::default();
+        let fleet = Membership::new(&page_cache, Arc::clone(&scripts), tickets.clone(), folder);
+        let fleet = Rc::new(fleet);
         let gatherer = Gatherer {
             loops: askers.into(),
             snapshots: Arc::clone(&snapshots),
             log: log.sender(),
             spans: Arc::clone(&spans),
+            fleet: fleet.state(),
             started: SystemTime::now(),
         };
         let places = (budget.connections * count) as u64;
@@ -155,11 +171,12 @@ impl Front {
             is_leaving: Arc::clone(&is_leaving),
             explain: explain.map(Arc::new),
             compressor: Compressor::new(),
-            page_cache: PageCache::new(&generation.config.front.page_cache),
-            scripts: Arc::default(),
+            page_cache: Arc::clone(&page_cache),
+            scripts: Arc::clone(&scripts),
         };
-        let page_cache = Arc::clone(&shared.page_cache);
-        let scripts = Arc::clone(&shared.scripts);
+        if generation.config.fleet.is_some() {
+            fleet.settle_first();
+        }
         let (mut handles, mut loops) = (Vec::new(), Vec::new());
         for (number, (listeners, questions)) in listeners.into_iter().zip(asked).enumerate() {
             let (new_links, links) = mpsc::unbounded_channel();
@@ -204,6 +221,7 @@ impl Front {
         let log = Rc::new(log);
         let writer = Rc::clone(&log);
         let (exports, end_by) = (Rc::clone(&exporter), Cell::new(None::<Instant>));
+        let membership = Rc::clone(&fleet);
         let result = first.run(async {
             let mut orders = orders()?;
             if let Some((channel, registrations)) = channel.zip(registrations) {
@@ -217,12 +235,14 @@ impl Front {
                 tickets,
                 log: writer,
                 exporter: exports,
+                fleet: membership,
                 page_cache,
                 scripts,
                 lost,
                 is_leaving,
             };
             let running = RunningFront::new(handles, generation, pools, means);
+            running.join_fleet(engine_password.as_ref());
             let mut is_over = false;
             tokio::select! {
                 end = running.follow(&mut orders) => is_over = end == ShutdownMode::Cut,
@@ -247,8 +267,12 @@ impl Front {
             thread.join().map_err(|_| io::Error::other("an event loop panicked"))??;
         }
         // Beyond that time, the reserve before the supervisor kills the front is left.
-        let left = end_by.get().map(|end| end.saturating_duration_since(Instant::now()));
-        exporter.finish(left.unwrap_or_default().clamp(LEAST_FOR_SPANS, MOST_FOR_SPANS));
+        let left = || {
+            let left = end_by.get().map(|end| end.saturating_duration_since(Instant::now()));
+            left.unwrap_or_default()
+        };
+        fleet.finish(left().clamp(LEAST_AT_END, MOST_FOR_PURGES));
+        exporter.finish(left().clamp(LEAST_AT_END, MOST_FOR_SPANS));
         if let Some(log) = Rc::into_inner(log) {
             log.finish();
         }

@@ -16,7 +16,7 @@ use sendoff_page_cache::{FragmentPurge, PageCache};
 use sendoff_report::access_log;
 use sendoff_report::access_log::LogFile;
 use sendoff_report::status::Status;
-use sendoff_tls::{Tickets, Vault};
+use sendoff_tls::{Password, Tickets, Vault};
 use sendoff_upstream_fastcgi::attached::Attached;
 use sendoff_upstream_worker::master::Master;
 use sendoff_upstream_worker::pool::Pool;
@@ -26,6 +26,7 @@ use tokio::task::{JoinHandle, spawn_blocking, spawn_local};
 use tokio::time::{Instant, sleep};
 
 use super::exporter::Exporter;
+use super::fleet::Membership;
 use super::generation::{
     Generation, NewPool, NewProgram, PoolUse, Tasks, gateways, tls_of_sites, tls_replaced,
 };
@@ -78,6 +79,8 @@ pub(super) struct Means {
     pub(super) log: Rc<access_log::LogWriter>,
     /// Sends spans to the collector.
     pub(super) exporter: Rc<Exporter>,
+    /// Exchanges purges and keys with other nodes.
+    pub(super) fleet: Rc<Membership>,
     pub(super) page_cache: Arc<PageCache>,
     pub(super) scripts: Arc<SharedByScripts>,
     /// Receives the result when the pool socket of a pool in use is closed.
@@ -158,13 +161,22 @@ impl RunningFront {
         let NewPool { shared: pool, config, program, .. } = new.clone();
         let application = program.as_ref().map(|program| Arc::clone(&program.attached));
         let shared = Arc::clone(&pool);
+        let fleet = Rc::clone(&self.means.fleet);
         let receives = spawn_local(async move {
+            let purges = |counters: Option<OwnedFd>| {
+                pool.set_purge_counters(counters);
+                if fleet.is_member() {
+                    // The memory may be older than this front, which has perhaps obeyed purges of
+                    // other nodes before it could reach the memory.
+                    pool.purge_fragments(None);
+                }
+            };
             let mut answers = Tasks::default();
             let (ended, abandoned) = (Arc::clone(&pool), Arc::clone(&pool));
             let out_of_memory = || ended.note_out_of_memory();
             let result = match &program {
                 Some(NewProgram { program, .. }) => {
-                    let purges = |counters| pool.set_purge_counters(Some(counters));
+                    let purges = |counters| purges(Some(counters));
                     program.receive(socket, out_of_memory, purges).await
                 }
                 None => {
@@ -175,7 +187,6 @@ impl RunningFront {
                         answers = Tasks(vec![spawn_local(answer)]);
                     };
                     let cannot_start = || failing.set_cannot_start();
-                    let purges = |counters| pool.set_purge_counters(counters);
                     let more = (cannot_start, out_of_memory);
                     receive_workers(place, socket, &links, answers, purges, more.0, more.1).await
                 }
@@ -198,6 +209,18 @@ impl RunningFront {
     /// The current configuration.
     pub(super) fn config(&self) -> Arc<Config> {
         Arc::clone(&self.generation.borrow().config)
+    }
+
+    /// Belongs to the fleet of the current configuration, or to none.
+    pub(super) fn join_fleet(&self, password: Option<&Password>) {
+        let (config, fleet) = (self.config(), &self.means.fleet);
+        if config.keeps_pages() {
+            // Purges of other nodes must find the journal open. It may be open already.
+            self.means.page_cache.start(config.front.page_cache.size);
+        }
+        let pools = self.pools.borrow().iter().map(|pool| Arc::clone(&pool.shared)).collect();
+        fleet.set_pools(&config, pools);
+        fleet.serve(config.fleet.as_ref(), password);
     }
 
     /// Follows orders until one of them ends the front.
@@ -223,7 +246,7 @@ impl RunningFront {
                             .borrow()
                             .iter()
                             .for_each(|pool| pool.shared.purge_fragments(None));
-                        self.means.scripts.purge_fragments();
+                        self.means.scripts.purge_fragments(None, None);
                     }
                     let cache = Arc::clone(&self.means.page_cache);
                     // Fails if the other side no longer waits for the answer.
@@ -297,7 +320,7 @@ impl RunningFront {
     async fn reload(self: Rc<Self>, reload: Reload) -> Result<(), String> {
         let Reload { mut config, vault, pools: sources, logs, listeners } = reload;
         let tls = tls_of_sites(&config, &vault, &self.means.tickets)?;
-        drop(vault);
+        let engine_password = vault.engine_password;
         let before = Arc::clone(&self.generation.borrow());
         let mut pools = Vec::new();
         let mut arriving = Vec::new();
@@ -366,6 +389,7 @@ impl RunningFront {
         pools.iter().for_each(|pool| pool.phase.set(Phase::Serving));
         self.generation.replace(generation);
         let left = self.pools.replace(pools);
+        self.join_fleet(engine_password.as_ref());
         let pools = self.pools.borrow();
         for pool in left.into_iter().filter(|left| !pools.iter().any(|pool| Rc::ptr_eq(pool, left)))
         {

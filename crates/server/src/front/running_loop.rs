@@ -442,6 +442,7 @@ impl RunningLoop {
             limits: Limit::met(),
             requests: services.at_work.status(),
             warming: self.warming.status(),
+            fleet: services.gatherer.fleet.status(),
         }
     }
 

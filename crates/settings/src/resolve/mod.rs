@@ -3,6 +3,7 @@
 
 mod authorize;
 mod context;
+mod fleet;
 mod host;
 mod hosts;
 mod listen;
@@ -160,6 +161,7 @@ impl Context<'_> {
             acme: self.acme(top, &sites),
             tls: tls::algorithms(top),
             traces: self.traces(top),
+            fleet: self.fleet(top),
             drain_delay: top.drain_delay.value.0,
             shutdown_timeout: top.shutdown_timeout.value.0,
             front: FrontConfig {

@@ -213,7 +213,7 @@ impl Context<'_> {
     }
 
     /// The path of a file that must exist. Its contents are checked later.
-    fn file(&mut self, path: &At<FilePath>) -> std::path::PathBuf {
+    pub(crate) fn file(&mut self, path: &At<FilePath>) -> std::path::PathBuf {
         let FilePath(name) = &path.value;
         let says = match self.machine.kind(name) {
             Ok(FileKind::File) => None,

@@ -1,0 +1,160 @@
+//! Connections to the engine.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use redis::aio::{ConnectionLike, MultiplexedConnection};
+use redis::{
+    AsyncConnectionConfig, Cmd, FromRedisValue, Pipeline, RedisConnectionInfo, RedisError, Value,
+};
+use rustls::pki_types::ServerName;
+use sendoff_config::{Engine, EngineAddress, ProxyTls};
+use sendoff_tls::{Password, Verify, client_config};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpStream, UnixStream};
+use tokio::task::{JoinHandle, spawn_local};
+use tokio::time::timeout;
+use tokio_rustls::TlsConnector;
+
+/// Time limit for a connection with its handshakes, and for the answer to a command.
+pub(crate) const LIMIT: Duration = Duration::from_secs(2);
+
+/// The reason why the engine does not serve: a sentence about it.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Trouble(pub(crate) String);
+
+impl fmt::Display for Trouble {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl From<RedisError> for Trouble {
+    fn from(error: RedisError) -> Self {
+        Self(error.to_string())
+    }
+}
+
+impl Trouble {
+    /// The engine's answer is not one to the question.
+    pub(crate) fn unexpected(question: &str) -> Self {
+        Self(format!("its answer to {question} cannot be understood"))
+    }
+
+    fn late() -> Self {
+        Self(format!("it has not answered within {LIMIT:?}"))
+    }
+}
+
+/// The engine of a configuration.
+pub(crate) struct Client {
+    engine: Engine,
+    login: RedisConnectionInfo,
+    /// An error in the root certificates is kept, and reported with each attempt.
+    tls: Option<Result<TlsClient, String>>,
+}
+
+/// The prerequisites of TLS connections.
+struct TlsClient {
+    connector: TlsConnector,
+    server_name: ServerName<'static>,
+}
+
+/// A socket, in the clear or with TLS.
+trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
+
+impl<S: AsyncRead + AsyncWrite + Unpin + Send> Stream for S {}
+
+/// A connection. It answers commands in their order.
+pub(crate) struct Connection {
+    commands: MultiplexedConnection,
+    driver: JoinHandle<()>,
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        self.driver.abort();
+    }
+}
+
+impl Client {
+    pub(crate) fn new(engine: Engine, password: Option<&Password>) -> Self {
+        let mut login =
+            RedisConnectionInfo::default().set_db(engine.database.into()).set_skip_set_lib_name();
+        if let Some(user) = &engine.user {
+            login = login.set_username(user);
+        }
+        if let Some(password) = password {
+            login = login.set_password(password.text());
+        }
+        let tls = engine.tls.as_ref().map(TlsClient::new);
+        Self { engine, login, tls }
+    }
+
+    /// Makes a connection and logs in.
+    pub(crate) async fn connect(&self) -> Result<Connection, Trouble> {
+        let connecting = async {
+            let stream = self.stream().await.map_err(Trouble)?;
+            // The limits are here: some answers are held back.
+            let config = AsyncConnectionConfig::new().set_response_timeout(None);
+            let connected =
+                MultiplexedConnection::new_with_config(&self.login, stream, config).await;
+            let (commands, driver) = connected?;
+            Ok(Connection { commands, driver: spawn_local(driver) })
+        };
+        timeout(LIMIT, connecting).await.unwrap_or_else(|_| Err(Trouble::late()))
+    }
+
+    async fn stream(&self) -> Result<Box<dyn Stream>, String> {
+        let failed = |error: std::io::Error| format!("it cannot be connected to: {error}");
+        let host_port = match &self.engine.address {
+            EngineAddress::Unix(path) => {
+                return Ok(Box::new(UnixStream::connect(path).await.map_err(failed)?));
+            }
+            EngineAddress::Tcp(host_port) => host_port,
+        };
+        let plain = TcpStream::connect(&**host_port).await.map_err(failed)?;
+        plain.set_nodelay(true).map_err(failed)?;
+        let Some(tls) = &self.tls else { return Ok(Box::new(plain)) };
+        let TlsClient { connector, server_name } = tls.as_ref().map_err(Clone::clone)?;
+        let shaken = connector.connect(server_name.clone(), plain).await;
+        Ok(Box::new(shaken.map_err(|error| format!("TLS: {error}"))?))
+    }
+}
+
+impl TlsClient {
+    fn new(tls: &ProxyTls) -> Result<Self, String> {
+        let config = client_config(tls.roots.as_deref(), Verify::Certificate)?;
+        let server_name = ServerName::try_from(tls.server_name.clone())
+            .map_err(|_| format!("{:?} is no name that a certificate can have", tls.server_name))?;
+        Ok(Self { connector: Arc::new(config).into(), server_name })
+    }
+}
+
+impl Connection {
+    /// The answer to a command.
+    pub(crate) async fn ask<T: FromRedisValue>(&self, command: &Cmd) -> Result<T, Trouble> {
+        self.ask_patiently(command, Duration::ZERO).await
+    }
+
+    /// The answer to a command that the engine may hold back for `hold`.
+    pub(crate) async fn ask_patiently<T: FromRedisValue>(
+        &self,
+        command: &Cmd,
+        hold: Duration,
+    ) -> Result<T, Trouble> {
+        let mut commands = self.commands.clone();
+        let answer = timeout(LIMIT + hold, commands.req_packed_command(command)).await;
+        let value = answer.map_err(|_| Trouble::late())??;
+        T::from_redis_value(value).map_err(|error| Trouble(error.to_string()))
+    }
+
+    /// Sends several commands at once, and waits until all have succeeded.
+    pub(crate) async fn ask_all(&self, commands: &Pipeline) -> Result<(), Trouble> {
+        let mut connection = self.commands.clone();
+        let answers = timeout(LIMIT, commands.query_async::<Vec<Value>>(&mut connection)).await;
+        answers.map_err(|_| Trouble::late())??;
+        Ok(())
+    }
+}

@@ -1,0 +1,178 @@
+//! The keys of session tickets that all nodes share.
+//!
+//! The time of the engine is divided into periods. Each has a key, which the first node that wants
+//! it makes. Tickets are made with the key of their period, and are worth nothing after the next
+//! one; then the engine has forgotten the key, too.
+
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use redis::{Value, cmd};
+use rustls::crypto::SecureRandom;
+use rustls::crypto::aws_lc_rs::default_provider;
+use sendoff_tls::{SharedKey, TICKET_NAME, TICKET_SECRET, Tickets};
+
+use crate::engine::{Connection, Trouble};
+use crate::state::FleetState;
+
+/// The time for which a key makes tickets.
+const PERIOD: Duration = Duration::from_secs(6 * 60 * 60);
+
+/// The next key is made this time before it makes tickets, so that all nodes know it by then.
+const AHEAD: Duration = Duration::from_secs(5 * 60);
+
+/// Pause between two looks at the keys.
+const PAUSE: Duration = Duration::from_secs(60);
+
+const LEN: usize = TICKET_NAME + TICKET_SECRET;
+
+/// The keys that this node knows.
+pub(crate) struct Keys {
+    /// The beginning of their names in the engine.
+    prefix: String,
+    tickets: Tickets,
+    state: Arc<FleetState>,
+    random: &'static dyn SecureRandom,
+    /// By the number of their period. A node that has a key puts it back if the engine has lost it.
+    known: BTreeMap<u64, [u8; LEN]>,
+}
+
+impl Keys {
+    pub(crate) fn new(name: &str, tickets: Tickets, state: Arc<FleetState>) -> Self {
+        let random = default_provider().secure_random;
+        let prefix = format!("{name}:ticket-key:");
+        Self { prefix, tickets, state, random, known: BTreeMap::new() }
+    }
+
+    /// Looks at the keys again and again.
+    pub(crate) async fn follow(&mut self, connection: &Connection) -> Result<Infallible, Trouble> {
+        loop {
+            tokio::time::sleep(PAUSE).await;
+            self.look(connection).await?;
+        }
+    }
+
+    /// Takes over the keys of other nodes, and makes those that are missing.
+    pub(crate) async fn look(&mut self, connection: &Connection) -> Result<(), Trouble> {
+        let asked = Instant::now();
+        let (seconds, micros): (u64, u64) = connection.ask(&cmd("TIME")).await?;
+        let now = clock(seconds, micros).ok_or_else(|| Trouble::unexpected("TIME"))?;
+        let mut known = BTreeMap::new();
+        for period in periods(now) {
+            if let Some(key) = self.key(connection, period, now).await? {
+                known.insert(period, key);
+            }
+        }
+        let shared = known.iter().filter_map(|(period, key)| {
+            let (name, secret) = key.split_first_chunk()?;
+            SharedKey::new(*name, secret.try_into().ok()?, times(*period, now, asked))
+        });
+        self.tickets.share(shared.collect());
+        self.known = known;
+        Ok(())
+    }
+
+    /// The key of a period; `None`: the period is over and had none, or the engine has something
+    /// else at its place.
+    async fn key(
+        &self,
+        connection: &Connection,
+        period: u64,
+        now: Duration,
+    ) -> Result<Option<[u8; LEN]>, Trouble> {
+        let name = format!("{}{period}", self.prefix);
+        let known = self.known.get(&period).copied();
+        let offered = match known {
+            None if start(period) + PERIOD <= now => None,
+            None => Some(self.draw()?),
+            known => known,
+        };
+        let left = end(period).saturating_sub(now);
+        if let Some(key) = &offered
+            && !left.is_zero()
+        {
+            let mut set = cmd("SET");
+            let left = u64::try_from(left.as_millis()).unwrap_or(u64::MAX).max(1);
+            set.arg(&name).arg(&key[..]).arg("NX").arg("PX").arg(left);
+            connection.ask::<Value>(&set).await?;
+        }
+        let key: Option<Vec<u8>> = connection.ask(cmd("GET").arg(&name)).await?;
+        let Some(key) = key else { return Ok(None) };
+        let key = key.try_into().ok();
+        if key.is_none() {
+            self.state.note_broken(&name, "it is no key for session tickets");
+        }
+        Ok(key)
+    }
+
+    fn draw(&self) -> Result<[u8; LEN], Trouble> {
+        let mut key = [0; LEN];
+        let drawn = self.random.fill(&mut key);
+        drawn.map_err(|_| Trouble("this system has no random numbers".to_owned()))?;
+        Ok(key)
+    }
+}
+
+/// The time of the engine, since 1970; `None`: no clock shows it.
+fn clock(seconds: u64, micros: u64) -> Option<Duration> {
+    let is_plausible = seconds < 1 << 40 && micros < 1_000_000;
+    is_plausible.then(|| Duration::from_secs(seconds) + Duration::from_micros(micros))
+}
+
+/// The periods whose keys are in use, and the next one shortly before it begins.
+fn periods(now: Duration) -> impl Iterator<Item = u64> {
+    let current = now.as_secs() / PERIOD.as_secs();
+    let next = (now + AHEAD).as_secs() / PERIOD.as_secs();
+    current.saturating_sub(1)..=next
+}
+
+/// The beginning of a period, in the time of the engine.
+fn start(period: u64) -> Duration {
+    Duration::from_secs(period * PERIOD.as_secs())
+}
+
+/// The end of the life of a period's key.
+fn end(period: u64) -> Duration {
+    start(period) + 2 * PERIOD
+}
+
+/// The times from which a key makes tickets, makes none, and is worth nothing. `now`: the time of
+/// the engine, which was asked for at `asked` or later.
+fn times(period: u64, now: Duration, asked: Instant) -> [Instant; 3] {
+    [start(period), start(period) + PERIOD, end(period)].map(|at| asked + at.saturating_sub(now))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HOUR: Duration = Duration::from_secs(60 * 60);
+
+    #[test]
+    fn a_key_lives_for_two_periods() {
+        let now = Instant::now();
+        let at = |hours: u32| times(10, start(10) + hours * HOUR, now).map(|time| time - now);
+        assert_eq!(at(0), [Duration::ZERO, 6 * HOUR, 12 * HOUR]);
+        assert_eq!(at(5), [Duration::ZERO, HOUR, 7 * HOUR]);
+        assert_eq!(at(8), [Duration::ZERO, Duration::ZERO, 4 * HOUR]);
+        assert_eq!(at(13), [Duration::ZERO; 3]);
+    }
+
+    #[test]
+    fn a_clock_that_shows_nonsense_is_none() {
+        assert_eq!(clock(1, 2), Some(Duration::new(1, 2000)));
+        assert_eq!(clock(u64::MAX, 0), None);
+        assert_eq!(clock(0, u64::MAX), None);
+    }
+
+    #[test]
+    fn the_next_key_is_made_before_it_is_used() {
+        let at = |time| periods(time).collect::<Vec<_>>();
+        assert_eq!(at(start(10)), [9, 10]);
+        assert_eq!(at(start(11) - 2 * AHEAD), [9, 10]);
+        assert_eq!(at(start(11) - AHEAD), [9, 10, 11]);
+        assert_eq!(at(start(11)), [10, 11]);
+    }
+}

@@ -1,0 +1,155 @@
+//! Reads the stream of purges, and obeys it.
+//!
+//! Each look at the stream begins with the last record that is known. If it is no longer there, the
+//! stream was trimmed beyond it, or the engine has lost it, and records behind it may be gone as
+//! well: all pages are purged, and the node goes on at a mark of its own.
+
+use std::convert::Infallible;
+use std::time::{Duration, Instant};
+
+use redis::{Value, cmd};
+
+use crate::engine::{Connection, Trouble};
+use crate::node::Node;
+use crate::position::Position;
+use crate::record::{Entry, Record, add, entries};
+
+/// The time for which the engine holds a question for new records back. Between two questions a
+/// node notices that the engine has lost its data.
+const HOLD: Duration = Duration::from_secs(2);
+
+/// Most records of one answer.
+const BATCH: u32 = 256;
+
+/// The least time between two losses of the last record. If the engine loses it sooner, the node
+/// tries again later, instead of purging all pages again and again.
+const LASTING: Duration = Duration::from_secs(1);
+
+/// Reads by one connection.
+pub(crate) struct Reader<'n> {
+    node: &'n Node,
+    connection: &'n Connection,
+    position: Position,
+    /// The time of the last mark of this node.
+    marked: Option<Instant>,
+}
+
+impl<'n> Reader<'n> {
+    /// Reads all records that the node has missed.
+    pub(crate) async fn catch_up(
+        node: &'n Node,
+        connection: &'n Connection,
+    ) -> Result<Self, Trouble> {
+        let run = run(connection).await?;
+        let stream = &node.stream;
+        let (position, marked) = match node.parts.positions.get() {
+            Some(known) if known.stream == *stream && known.run == run => (known, None),
+            known => {
+                let why = known.map(|known| match known.stream == *stream {
+                    true => "the engine was started again",
+                    false => "the fleet is another one",
+                });
+                let position = Position { run, stream: stream.clone(), last: String::new() };
+                (begin(node, connection, position, why).await?, Some(Instant::now()))
+            }
+        };
+        let mut reader = Self { node, connection, position, marked };
+        while reader.read().await? > 0 {}
+        Ok(reader)
+    }
+
+    /// Obeys records as they come.
+    pub(crate) async fn follow(&mut self) -> Result<Infallible, Trouble> {
+        loop {
+            if self.read().await? == 0 {
+                let mut wait = cmd("XREAD");
+                wait.arg("COUNT").arg(1).arg("BLOCK").arg(millis(HOLD));
+                wait.arg("STREAMS").arg(&self.position.stream).arg(&self.position.last);
+                // The next look reads the records.
+                let news = self.connection.ask_patiently::<Value>(&wait, HOLD).await?;
+                if news == Value::Nil {
+                    self.node.parts.positions.save();
+                }
+            }
+        }
+    }
+
+    /// Obeys the records that are there. Returns their number, or 1 if all pages were purged.
+    async fn read(&mut self) -> Result<usize, Trouble> {
+        let Position { stream, last, .. } = &self.position;
+        let mut range = cmd("XRANGE");
+        range.arg(stream).arg(last).arg("+").arg("COUNT").arg(BATCH + 1);
+        let answer = self.connection.ask(&range).await?;
+        let entries =
+            entries(answer, &self.node.me).ok_or_else(|| Trouble::unexpected("XRANGE"))?;
+        let (known, new) = match entries.split_first() {
+            Some((first, new)) if first.id == *last => (true, new),
+            _ => (false, &[][..]),
+        };
+        if !known {
+            if self.marked.is_some_and(|marked| marked.elapsed() < LASTING) {
+                return Err(Trouble("it loses the records of its stream".to_owned()));
+            }
+            let why = Some("the stream no longer has the last record that this node has read");
+            self.position = begin(self.node, self.connection, self.position.clone(), why).await?;
+            self.marked = Some(Instant::now());
+            return Ok(1);
+        }
+        for Entry { id, record } in new {
+            self.obey(id, record);
+        }
+        if new.iter().any(|entry| entry.record == Record::Newer) {
+            self.node.parts.state.note_newer();
+            self.node.parts.obey.obey_everything();
+        }
+        if let Some(entry) = new.last() {
+            self.position.last.clone_from(&entry.id);
+            self.node.parts.positions.set(self.position.clone());
+        }
+        Ok(new.len())
+    }
+
+    fn obey(&self, id: &str, record: &Record) {
+        let Node { parts, stream, .. } = self.node;
+        match record {
+            Record::Nothing => {}
+            Record::Purge(purge) => match parts.obey.obey(purge) {
+                Ok(()) => parts.state.note_obeyed(),
+                Err(why) => parts.state.note_broken(stream, &format!("record {id}: {why}")),
+            },
+            // The caller looks for these.
+            Record::Newer => {}
+            Record::Broken(why) => parts.state.note_broken(stream, &format!("record {id}: {why}")),
+        }
+    }
+}
+
+/// Marks the end of the stream, and purges all pages: no record before the mark matters then.
+/// `why`: the reason why records may be missing; `None`: the node has just started.
+async fn begin(
+    node: &Node,
+    connection: &Connection,
+    position: Position,
+    why: Option<&str>,
+) -> Result<Position, Trouble> {
+    let last = connection.ask(&add(&node.stream, &node.me, None)).await?;
+    if let Some(why) = why {
+        node.parts.state.note_restart(why);
+    }
+    node.parts.obey.obey_everything();
+    let position = Position { last, ..position };
+    node.parts.positions.set(position.clone());
+    node.parts.positions.save();
+    Ok(position)
+}
+
+/// The engine's name for its run.
+async fn run(connection: &Connection) -> Result<String, Trouble> {
+    let text: String = connection.ask(cmd("INFO").arg("server")).await?;
+    let run = text.lines().find_map(|line| line.strip_prefix("run_id:"));
+    run.map(|run| run.trim().to_owned()).ok_or_else(|| Trouble::unexpected("INFO"))
+}
+
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}

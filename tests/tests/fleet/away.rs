@@ -1,0 +1,236 @@
+//! The engine is away, hangs, or loses its data; a node is cut off, or starts again.
+
+use rustix::process::{Pid, Signal, kill_process};
+use sendoff_tests::{Engine, LIMIT, Request, wait};
+
+use crate::{Node, connect};
+
+/// A node that is cut off goes on alone. Afterwards it obeys what it has missed, and nothing else.
+#[test]
+fn a_node_that_was_cut_off_obeys_what_it_has_missed() {
+    let engine = Engine::start();
+    let path = engine.path("two.sock");
+    let [one, two] = Node::two([&engine.url(), &path.url()]);
+    let (a, b) = (two.keep("/page.php?a"), two.keep("/page.php?b"));
+    let of_one = one.keep("/page.php?c");
+    path.cut();
+    two.await_away();
+    one.await_engine();
+    one.purge("/page.php?a");
+    two.purge("/page.php?c");
+    assert!(one.await_status(|status| status["sent"] == 1), "{}", one.status());
+    assert!(two.keeps("/page.php?a", &a) && two.keeps("/page.php?b", &b));
+    assert_eq!(two.figure("waiting"), 1);
+    path.mend();
+    assert!(wait::until(LIMIT, || !two.keeps("/page.php?a", &a)));
+    assert!(two.keeps("/page.php?b", &b));
+    assert!(wait::until(LIMIT, || !one.keeps("/page.php?c", &of_one)));
+    two.await_engine();
+    assert_eq!([one.figure("restarts"), two.figure("restarts")], [0, 0]);
+    assert_eq!(two.log_lines("the fleet's engine is away"), 1);
+    assert_eq!(two.log_lines("the fleet's engine serves"), 2);
+}
+
+/// An engine that was killed may have lost records, so all pages are purged.
+#[test]
+fn an_engine_that_was_killed_comes_back() {
+    let engine = Engine::start();
+    let [one, two] = Node::two([&engine.url(), &engine.url()]);
+    let (a, b) = (two.keep("/page.php?a"), two.keep("/page.php?b"));
+    engine.kill();
+    two.await_away();
+    one.purge("/page.php?a");
+    let text = two.server.command(&["status"]).unwrap();
+    assert!(text.contains("engine.sock is away for"), "{text}");
+    assert!(two.server.get("/metrics").text().contains("sendoff_fleet_engine_up 0"));
+    assert!(two.keeps("/page.php?b", &b), "the node goes on alone");
+    engine.start_again();
+    assert!(wait::until(LIMIT, || !two.keeps("/page.php?a", &a)));
+    two.await_engine();
+    assert!(!two.keeps("/page.php?b", &b));
+    assert_eq!(two.figure("restarts"), 1);
+    assert!(two.server.get("/metrics").text().contains("sendoff_fleet_engine_up 1"));
+    two.server.await_log("the engine was started again");
+    // Purges arrive as before.
+    let b = two.keep("/page.php?b");
+    one.await_engine();
+    one.purge("/page.php?b");
+    assert!(wait::until(LIMIT, || !two.keeps("/page.php?b", &b)));
+}
+
+/// Neither clients nor purges wait for an engine that takes connections and does not answer.
+#[test]
+fn nothing_hangs_if_the_engine_hangs() {
+    let engine = Engine::start();
+    let [one, two] = Node::two([&engine.url(), &engine.url()]);
+    let (a, b) = (two.keep("/page.php?a"), two.keep("/page.php?b"));
+    engine.hang(true);
+    for node in [&one, &two] {
+        node.purge("/page.php?c");
+        let mut client = connect(node);
+        client.send(Request::get("/page.php?new").bytes());
+        assert_eq!(client.response("GET").status(), 200);
+    }
+    one.purge("/page.php?a");
+    one.await_away();
+    two.await_away();
+    engine.hang(false);
+    assert!(wait::until(LIMIT, || !two.keeps("/page.php?a", &a)));
+    assert!(two.keeps("/page.php?b", &b));
+    two.await_engine();
+    assert_eq!(two.figure("restarts"), 0);
+}
+
+#[test]
+fn a_stream_that_was_trimmed_too_far_makes_a_node_purge_everything() {
+    let engine = Engine::start();
+    let path = engine.path("two.sock");
+    let [one, two] = Node::two([&engine.url(), &path.url()]);
+    let (a, b) = (two.keep("/page.php?a"), two.keep("/page.php?b"));
+    path.cut();
+    two.await_away();
+    one.purge("/page.php?a");
+    assert!(one.await_status(|status| status["sent"] == 1));
+    engine.command(&["XTRIM", "shop:purges", "MAXLEN", "0"]);
+    path.mend();
+    assert!(wait::until(LIMIT, || !two.keeps("/page.php?a", &a)));
+    assert!(!two.keeps("/page.php?b", &b));
+    two.server.await_log("the stream no longer has the last record");
+}
+
+/// Connections stay, but records may be gone.
+#[test]
+fn an_engine_that_lost_its_data_makes_nodes_purge_everything() {
+    let engine = Engine::start();
+    let [one, two] = Node::two([&engine.url(), &engine.url()]);
+    let [a, b] = [one.keep("/page.php"), two.keep("/page.php")];
+    engine.command(&["FLUSHALL"]);
+    assert!(wait::until(LIMIT, || !one.keeps("/page.php", &a)));
+    assert!(wait::until(LIMIT, || !two.keeps("/page.php", &b)));
+    let b = two.keep("/page.php");
+    one.purge("/page.php");
+    assert!(wait::until(LIMIT, || !two.keeps("/page.php", &b)));
+}
+
+/// A node that starts again does not send what was purged while it was off.
+#[test]
+fn a_node_that_starts_again_obeys_what_it_has_missed() {
+    let engine = Engine::start();
+    let [one, two] = Node::two([&engine.url(), &engine.url()]);
+    let (a, b) = (two.keep("/page.php?a"), two.keep("/page.php?b"));
+    let two = two.restart(&engine.url(), || one.purge("/page.php?a"));
+    assert!(!two.keeps("/page.php?a", &a));
+    two.server.await_log("kept pages have been read pages=1");
+    assert!(two.keeps("/page.php?b", &b));
+    assert_eq!(two.figure("restarts"), 0);
+}
+
+/// A node that starts without the engine is alone.
+#[test]
+fn a_node_that_starts_without_the_engine_serves_its_pages() {
+    let engine = Engine::start();
+    let [one, two] = Node::two([&engine.url(), &engine.url()]);
+    let (a, b) = (two.keep("/page.php?a"), two.keep("/page.php?b"));
+    engine.kill();
+    let two = two.restart(&engine.url(), || one.purge("/page.php?a"));
+    two.server.await_log("kept pages have been read pages=2");
+    assert!(two.keeps("/page.php?a", &a) && two.keeps("/page.php?b", &b));
+    two.await_away();
+    engine.start_again();
+    assert!(wait::until(LIMIT, || !two.keeps("/page.php?a", &a)));
+    assert!(wait::until(LIMIT, || two.bodies() <= 1), "files are gone, too");
+}
+
+/// A new front obeys the purges that the dead one has missed.
+#[test]
+fn a_front_that_died_leaves_its_place_in_the_stream() {
+    let engine = Engine::start();
+    let [one, two] = Node::two([&engine.url(), &engine.url()]);
+    let (a, b) = (two.keep("/page.php?a"), two.keep("/page.php?b"));
+    let front = two.server.front();
+    kill_process(Pid::from_raw(front.cast_signed()).unwrap(), Signal::KILL).unwrap();
+    one.purge("/page.php?a");
+    two.server.await_log("kept pages have been read pages=1");
+    assert!(two.keeps("/page.php?b", &b));
+    assert!(!two.keeps("/page.php?a", &a));
+    two.await_engine();
+    assert_eq!(two.figure("restarts"), 0);
+}
+
+/// Purges that a node could not send before its end are lost, so the others purge everything.
+#[test]
+fn purges_that_were_not_sent_become_one_of_everything() {
+    let engine = Engine::start();
+    let path = engine.path("one.sock");
+    for ends_at_once in [false, true] {
+        let [one, two] = Node::two([&path.url(), &engine.url()]);
+        let (a, b) = (two.keep("/page.php?a"), two.keep("/page.php?b"));
+        path.cut();
+        one.await_away();
+        one.purge("/page.php?a");
+        let unsent = one.site.outside("pages/fleet.unsent");
+        assert!(wait::until(LIMIT, || unsent.exists()));
+        if ends_at_once {
+            let front = Pid::from_raw(one.server.front().cast_signed()).unwrap();
+            kill_process(front, Signal::KILL).unwrap();
+        }
+        let one = one.restart(&path.url(), || {});
+        one.await_away();
+        assert!(two.keeps("/page.php?a", &a) && two.keeps("/page.php?b", &b));
+        path.mend();
+        assert!(wait::until(LIMIT, || !two.keeps("/page.php?a", &a)));
+        assert!(!two.keeps("/page.php?b", &b));
+        assert!(wait::until(LIMIT, || !unsent.exists()));
+    }
+}
+
+/// A reload joins a fleet, changes it, and leaves it.
+#[test]
+fn a_reload_changes_the_fleet() {
+    let engine = Engine::start();
+    let [one, two] = Node::two([&engine.url(), &engine.url()]);
+    let path = two.site.outside("sendoff.toml");
+    let text = std::fs::read_to_string(&path).unwrap();
+    let (section, rest) = text.split_once("[fleet]").unwrap();
+    let (_, rest) = rest.split_once("[[pool]]").unwrap();
+    let reload = |text: &str| {
+        std::fs::write(&path, text).unwrap();
+        two.server.command(&["reload"]).unwrap();
+    };
+    let kept = two.keep("/page.php");
+    reload(&format!("{section}[[pool]]{rest}"));
+    assert!(two.status().is_null());
+    one.purge("/page.php");
+    assert!(one.await_status(|status| status["sent"] == 1));
+    assert!(two.keeps("/page.php", &kept));
+    // What happened meanwhile counts.
+    reload(&text);
+    two.await_engine();
+    assert!(!two.keeps("/page.php", &kept));
+    assert_eq!(two.figure("restarts"), 0);
+    let kept = two.keep("/page.php");
+    reload(&text.replacen("name = 'shop'", "name = 'other'", 1));
+    two.await_engine();
+    assert!(!two.keeps("/page.php", &kept));
+    assert_eq!(two.figure("restarts"), 1);
+    let kept = two.keep("/page.php");
+    one.purge("/page.php");
+    assert!(one.await_status(|status| status["sent"] == 2));
+    assert!(two.keeps("/page.php", &kept));
+}
+
+/// The last purges of a node that ends reach the others.
+#[test]
+fn a_node_that_ends_sends_its_last_purges() {
+    let engine = Engine::start();
+    let [one, two] = Node::two([&engine.url(), &engine.url()]);
+    let pages: Vec<_> = (0..20).map(|number| format!("/page.php?{number}")).collect();
+    let texts: Vec<_> = pages.iter().map(|page| two.keep(page)).collect();
+    pages.iter().for_each(|page| one.purge(page));
+    one.server.signal(Signal::TERM);
+    let (status, log) = one.server.await_end();
+    assert!(status.success(), "{log}");
+    for (page, text) in pages.iter().zip(&texts) {
+        assert!(wait::until(LIMIT, || !two.keeps(page, text)), "{page}");
+    }
+}
