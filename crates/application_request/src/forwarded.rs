@@ -99,7 +99,7 @@ fn is_in(believed: &ProxyFields, name: &str) -> bool {
         ProxyFields::XForwarded => name != "forwarded",
         ProxyFields::Addresses { .. } => name == "x-forwarded-for",
         ProxyFields::Forwarded => name == "forwarded",
-        ProxyFields::Single(_) => false,
+        ProxyFields::Single(_) | ProxyFields::None => false,
     }
 }
 

@@ -1,5 +1,6 @@
 //! One request and its response: the same interface for handlers, whichever upstream answers.
 
+use sendoff_config::GatewayProtocol;
 use sendoff_http1::Field;
 use sendoff_upstream::hosts::HostCookie;
 use sendoff_upstream::inbox::Event;
@@ -94,6 +95,17 @@ impl UpstreamExchange {
             Self::Worker(_) => true,
             Self::Application(exchange) => exchange.knows_direct(),
             Self::Gateway(_) => false,
+        }
+    }
+
+    /// True if the application speaks HTTP/2.
+    #[must_use]
+    pub fn is_http2(&self) -> bool {
+        match self {
+            Self::Worker(_) | Self::Application(_) => false,
+            Self::Gateway(exchange) => exchange.gateway().is_some_and(|gateway| {
+                matches!(gateway.proxy().protocol, GatewayProtocol::Http2 { .. })
+            }),
         }
     }
 

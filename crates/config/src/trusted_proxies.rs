@@ -34,6 +34,8 @@ pub enum ProxyFields {
     },
     /// `Forwarded` (RFC 7239).
     Forwarded,
+    /// No field.
+    None,
     /// A field of this name, in small letters, whose value is one address: `cf-connecting-ip`.
     Single(String),
 }

@@ -29,11 +29,24 @@ pub(super) struct Global {
     pub(super) https_port: u16,
     /// True if Caddy makes all certificates itself.
     pub(super) has_local_certificates: bool,
-    pub(super) has_proxies: bool,
+    pub(super) proxies: Proxies,
     /// The addresses of sites that name none with `bind`; none: every address.
     pub(super) binds: Vec<String>,
     /// The files of the configuration, which Caddy never sends.
     pub(super) files: Vec<PathBuf>,
+}
+
+/// Proxies that name the addresses of clients.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Proxies {
+    None,
+    /// These networks, in this field; `None`: `X-Forwarded-For`.
+    Known {
+        networks: Vec<String>,
+        field: Option<String>,
+    },
+    /// The addresses of clients cannot be known as Caddy knows them.
+    Unknown,
 }
 
 /// Options that change no answer.
@@ -62,12 +75,18 @@ pub(super) fn read(options: &[Directive], files: &[PathBuf]) -> Global {
         http_port: 80,
         https_port: 443,
         has_local_certificates: false,
-        has_proxies: false,
+        proxies: Proxies::None,
         binds: Vec::new(),
         files: files.to_vec(),
     };
     for option in options {
         global.option(option);
+    }
+    if let Proxies::Known { networks, field } = &global.proxies {
+        // Caddy reads no other field of a proxy.
+        let field = field.as_deref().unwrap_or("X-Forwarded-For alone");
+        global.top.set("proxy_field", field);
+        global.top.set_list("trusted_proxies", networks.clone());
     }
     global
 }
@@ -103,10 +122,13 @@ impl Global {
     fn servers(&mut self, servers: &Directive) {
         for option in servers.inner() {
             match option.name.as_str() {
-                "trusted_proxies" if option.word() == "static" => self.proxies(option),
                 "trusted_proxies" | "client_ip_headers" => {
-                    self.has_proxies = true;
-                    option.left_out(&mut self.top, "no proxy is believed");
+                    let is_whole = servers.words.is_empty();
+                    if !is_whole || !self.name_clients(option) {
+                        self.proxies = Proxies::Unknown;
+                        let text = "no proxy is believed, and rules about addresses refuse";
+                        option.left_out(&mut self.top, text);
+                    }
                 }
                 "listener_wrappers" => {
                     option.left_out(&mut self.top, "proxy_protocol stands behind an address");
@@ -135,17 +157,31 @@ impl Global {
         }
     }
 
-    fn proxies(&mut self, option: &Directive) {
-        self.has_proxies = true;
-        let mut networks = Vec::new();
-        for word in &option.words[1..] {
-            match word.as_str() {
-                "private_ranges" => networks.extend(PRIVATE.map(str::to_owned)),
-                word if is_network(word) => networks.push(word.to_owned()),
-                _ => return option.left_out(&mut self.top, "a network is not known"),
-            }
+    /// Takes over `trusted_proxies` or `client_ip_headers`. Returns false if it has no equal.
+    fn name_clients(&mut self, option: &Directive) -> bool {
+        if self.proxies == Proxies::None {
+            self.proxies = Proxies::Known { networks: Vec::new(), field: None };
         }
-        self.top.set_list("trusted_proxies", networks);
-        self.top.set("proxy_field", "X-Forwarded-For alone");
+        let Proxies::Known { networks, field } = &mut self.proxies else { return false };
+        match (&*option.name, &option.words[..]) {
+            ("client_ip_headers", [name]) => {
+                *field =
+                    Some(name.clone()).filter(|it| !it.eq_ignore_ascii_case("X-Forwarded-For"));
+                true
+            }
+            ("trusted_proxies", [kind, words @ ..]) if kind == "static" => {
+                words.iter().all(|word| match word.as_str() {
+                    "private_ranges" => {
+                        networks.extend(PRIVATE.map(str::to_owned));
+                        true
+                    }
+                    word => {
+                        networks.push(word.to_owned());
+                        is_network(word)
+                    }
+                })
+            }
+            _ => false,
+        }
     }
 }

@@ -8,6 +8,7 @@ use sendoff_convert_document::{Directive, Place, host};
 use toml::Value;
 
 use super::conditions::{Case, Clients, Conditions, PathTest, Requests};
+use super::global::Proxies;
 use super::path;
 
 /// The networks that `private_ranges` stands for.
@@ -15,13 +16,12 @@ pub(super) const PRIVATE: [&str; 6] =
     ["192.168.0.0/16", "172.16.0.0/12", "10.0.0.0/8", "127.0.0.0/8", "fd00::/8", "::1"];
 
 /// The matchers of a block and of the blocks around it, by name with `@`.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub(super) struct Matchers<'d> {
     named: HashMap<&'d str, &'d Directive>,
     /// True if the site speaks TLS; `None`: at some of its addresses.
     has_tls: Option<bool>,
-    /// True if proxies name the addresses of clients.
-    has_proxies: bool,
+    proxies: Proxies,
 }
 
 /// The matcher in front of the words of a directive.
@@ -38,8 +38,8 @@ pub(super) struct Matcher {
 
 impl<'d> Matchers<'d> {
     /// The matchers outside of all blocks.
-    pub(super) fn new(has_tls: Option<bool>, has_proxies: bool) -> Self {
-        Self { named: HashMap::new(), has_tls, has_proxies }
+    pub(super) fn new(has_tls: Option<bool>, proxies: Proxies) -> Self {
+        Self { named: HashMap::new(), has_tls, proxies }
     }
 
     /// Adds the matchers that a block defines.
@@ -127,7 +127,12 @@ impl<'d> Matchers<'d> {
     }
 
     fn clients(&self, name: &str, words: &[&str], place: &Place, requests: &mut Requests) {
-        if words.contains(&"forwarded") || self.has_proxies && name == "remote_ip" {
+        let is_known = match &self.proxies {
+            Proxies::None => true,
+            Proxies::Known { .. } => name != "remote_ip",
+            Proxies::Unknown => false,
+        };
+        if words.contains(&"forwarded") || !is_known {
             return requests
                 .refuse(place, "addresses of clients and of proxies are not told apart");
         }

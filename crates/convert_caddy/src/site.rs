@@ -155,7 +155,7 @@ fn site(
         builder.push(forwarded::defaults());
     }
     let is_mixed = has_tls != addresses.iter().any(|address| address.has_tls);
-    let matchers = Matchers::new((!is_mixed).then_some(has_tls), global.has_proxies);
+    let matchers = Matchers::new((!is_mixed).then_some(has_tls), global.proxies.clone());
     if is_open {
         let scope = Scope::new(matchers);
         if builder.block(&block.directives, &scope, BlockOrder::Caddy) == Answers::Some {

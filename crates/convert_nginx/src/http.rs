@@ -129,7 +129,7 @@ fn real_ip(scope: &Scope<'_>, is_trusting: bool, top: &mut Section) {
         "X-Forwarded-For" if is_recursive => top.set("proxy_field", "X-Forwarded-For alone"),
         "X-Forwarded-For" => top.set("proxy_field", "X-Forwarded-For last"),
         // The header of the PROXY protocol names the client without a key.
-        "proxy_protocol" => {}
+        "proxy_protocol" => top.set("proxy_field", "none"),
         field => top.set("proxy_field", field),
     }
 }

@@ -5,6 +5,7 @@ use super::builder::{Builder, Folders};
 use super::json::Node;
 use super::matching::Around;
 use super::pattern::{Subject, exact};
+use super::settings::names_clients;
 use sendoff_convert_document::{Document, Section, Unreadable};
 
 /// The folder of a site that sends no files.
@@ -56,7 +57,7 @@ pub(super) fn convert(
             listener: addresses[0].0,
             host: host.map(String::as_str),
             hosts: &hosts,
-            knows_clients: forwarded == Forwarded::Known || listener.get("forwarded").is_none(),
+            knows_clients: forwarded == Forwarded::Known || names_clients(listener).is_none(),
             has_forwarded_scheme: listener
                 .get("forwarded")
                 .is_some_and(|forwarded| forwarded.get("protocol").is_some()),

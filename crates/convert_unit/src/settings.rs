@@ -86,9 +86,14 @@ pub(super) fn access_log(config: &Node<'_>, top: &mut Section) {
     }
 }
 
+/// The statement of a listener about the proxies that name its clients.
+pub(super) fn names_clients<'v>(listener: &Node<'v>) -> Option<Node<'v>> {
+    listener.get("forwarded").or_else(|| listener.get("client_ip"))
+}
+
 /// The proxies that are believed, if all listeners believe the same ones.
 pub(super) fn forwarded(listeners: &[(&str, Node<'_>)], top: &mut Section) -> Forwarded {
-    let named: Vec<_> = listeners.iter().filter_map(|(_, node)| node.get("forwarded")).collect();
+    let named: Vec<_> = listeners.iter().filter_map(|(_, node)| names_clients(node)).collect();
     let Some(first) = named.first() else { return Forwarded::Known };
     let unknown = |top: &mut Section, why: &str| {
         for node in &named {
@@ -109,11 +114,12 @@ pub(super) fn forwarded(listeners: &[(&str, Node<'_>)], top: &mut Section) -> Fo
     let Some(sources) = sources.filter(|all| all.iter().all(|text| is_network(text))) else {
         return unknown(top, "its source is no list of networks");
     };
-    let client_ip = first.text_of("client_ip").map(str::to_owned);
+    // The older form calls it `header`.
+    let client_ip = first.text_of("client_ip").or(first.text_of("header")).map(str::to_owned);
     let Some(field) = client_ip else {
         return unknown(top, "it names no field with the address of the client");
     };
-    let known = ["client_ip", "protocol", "source", "recursive"];
+    let known = ["client_ip", "header", "protocol", "source", "recursive"];
     first.name_others(&known, top);
     let is_list = field.eq_ignore_ascii_case("X-Forwarded-For");
     if let Some(protocol) = first.get("protocol")

@@ -113,10 +113,15 @@ impl Connections {
 
     /// Notes that a connection has ended; `None`: it was not counted for a client.
     pub(crate) fn end(&self, who: Option<Who>) {
+        self.uncount(who);
+        self.count.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Takes a connection off its client's count; `None`: it was not counted for a client.
+    pub(crate) fn uncount(&self, who: Option<Who>) {
         if let Some(who) = who {
             self.of_clients.remove(who);
         }
-        self.count.fetch_sub(1, Ordering::Relaxed);
     }
 }
 

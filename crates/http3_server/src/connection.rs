@@ -286,6 +286,7 @@ pub(crate) async fn run<S: Service + 'static>(
     services: Rc<Current<S>>,
     mut counted: ConnectionGuard,
     handshake: Handshake,
+    count: impl FnOnce(&Origin, &mut ConnectionGuard) -> bool,
 ) {
     let lifecycle = Rc::clone(&counted.lifecycle);
     let timeouts = services.get().config().timeouts.clone();
@@ -297,7 +298,7 @@ pub(crate) async fn run<S: Service + 'static>(
     drop(handshake);
     // From here on the streams count their own responses.
     counted.starting = None;
-    if is_connected {
+    if is_connected && count(&origin, &mut counted) {
         origin.tls = Some(Rc::new(TlsFacts {
             by_kernel: false,
             version: TLS_13,

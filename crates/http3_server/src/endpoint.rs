@@ -56,8 +56,13 @@ impl Listener {
 
 /// Decides about new connections.
 pub trait Admission {
-    /// Counts a connection of this origin; `None` if there is no room for it.
+    /// Counts a connection of this origin, but not for its client, whose address may be forged;
+    /// `None` if there is no room for it.
     fn admit(&self, origin: &Origin) -> Option<ConnectionGuard>;
+
+    /// Counts the connection for its client, whose address is proved. False: the client may not have
+    /// another one.
+    fn count(&self, origin: &Origin, counted: &mut ConnectionGuard) -> bool;
 }
 
 /// The socket, and the connections that use it.
@@ -122,7 +127,7 @@ pub async fn serve<S: Service + 'static>(
     listener: Listener,
     services: Rc<Current<S>>,
     lifecycle: Rc<Lifecycle>,
-    admission: impl Admission,
+    admission: impl Admission + 'static,
     is_open: watch::Receiver<()>,
 ) -> io::Result<()> {
     let Listener { number, socket, inbox } = listener;
@@ -141,7 +146,7 @@ pub async fn serve<S: Service + 'static>(
         number,
         services,
         lifecycle,
-        admission,
+        admission: Rc::new(admission),
         tls: RefCell::default(),
         handshakes: Rc::default(),
     };
@@ -154,14 +159,14 @@ struct Accepting<S, A> {
     number: usize,
     services: Rc<Current<S>>,
     lifecycle: Rc<Lifecycle>,
-    admission: A,
+    admission: Rc<A>,
     /// The last TLS configuration, with the settings of QUIC that belong to it.
     tls: RefCell<Option<(Arc<rustls::ServerConfig>, Arc<ServerConfig>)>>,
     /// Connections whose handshake is not complete.
     handshakes: Rc<Cell<usize>>,
 }
 
-impl<S: Service + 'static, A: Admission> Accepting<S, A> {
+impl<S: Service + 'static, A: Admission + 'static> Accepting<S, A> {
     async fn receive(&self, is_open: watch::Receiver<()>) -> io::Result<()> {
         // Fails once the sender is gone.
         let is_closed = || is_open.has_changed().is_err() || self.lifecycle.is_stopping();
@@ -298,7 +303,10 @@ impl<S: Service + 'static, A: Admission> Accepting<S, A> {
         self.endpoint.connections.borrow_mut().insert(handle, Rc::clone(&quic));
         let driver = Driver::new(quic, Rc::clone(&self.endpoint), handle);
         let handshake = Handshake::new(&self.handshakes);
-        let serve = run(driver, origin, Rc::clone(&self.services), counted, handshake);
+        let admission = Rc::clone(&self.admission);
+        let count =
+            move |origin: &Origin, counted: &mut ConnectionGuard| admission.count(origin, counted);
+        let serve = run(driver, origin, Rc::clone(&self.services), counted, handshake, count);
         // On the heap before it becomes a task, which would move it.
         tokio::task::spawn_local(Box::pin(serve));
     }

@@ -186,18 +186,21 @@ pub enum ProxyField {
     LastAddressAlone,
     /// `Forwarded` (RFC 7239).
     Forwarded,
+    /// No field: only the header of the PROXY protocol names clients.
+    None,
     /// A field whose value is one address.
     Single(FieldName),
 }
 
 impl Word for ProxyField {
-    const KIND: &'static str = "\"X-Forwarded-For\", \"X-Forwarded-For alone\", \"X-Forwarded-For last\", \"Forwarded\" or a field with one address such as \"CF-Connecting-IP\"";
+    const KIND: &'static str = "\"X-Forwarded-For\", \"X-Forwarded-For alone\", \"X-Forwarded-For last\", \"Forwarded\", \"none\" or a field with one address such as \"CF-Connecting-IP\"";
 
     fn parse(text: &str, scope: &Scope<'_>) -> Result<Self, Wrong> {
         match text {
             _ if text.eq_ignore_ascii_case("X-Forwarded-For") => Ok(Self::XForwardedFor),
             _ if text.eq_ignore_ascii_case("X-Forwarded-For alone") => Ok(Self::AddressesAlone),
             _ if text.eq_ignore_ascii_case("X-Forwarded-For last") => Ok(Self::LastAddressAlone),
+            "none" => Ok(Self::None),
             _ if text.eq_ignore_ascii_case("Forwarded") => Ok(Self::Forwarded),
             _ => FieldName::parse(text, scope).map(Self::Single),
         }
@@ -209,6 +212,7 @@ impl Word for ProxyField {
             Self::AddressesAlone => "X-Forwarded-For alone".to_owned(),
             Self::LastAddressAlone => "X-Forwarded-For last".to_owned(),
             Self::Forwarded => "Forwarded".to_owned(),
+            Self::None => "none".to_owned(),
             Self::Single(name) => name.text(),
         }
     }

@@ -84,7 +84,8 @@ section! {
     /// The request field in which trusted proxies name the client. With `X-Forwarded-For`, the
     /// fields -Proto, -Host and -Port are read as well, unless `alone` stands behind it; `last`
     /// reads the last address alone, also if it is a trusted proxy's. Another field, such as
-    /// `CF-Connecting-IP`, has one address, and nothing else is read.
+    /// `CF-Connecting-IP`, has one address, and nothing else is read. `none` reads no field: only
+    /// the header of the PROXY protocol names clients.
     proxy_field: ProxyField = ProxyField::XForwardedFor,
         example "\"CF-Connecting-IP\"", also "real_ip_header" "RemoteIPHeader";
     /// The largest request body, unless a route says otherwise.

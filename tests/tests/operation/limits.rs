@@ -1,10 +1,12 @@
 //! Limits that an operator sets: a client that exceeds them is refused, told when to retry, and
 //! counted.
 
-use std::net::Ipv4Addr;
+use std::collections::HashMap;
+use std::net::{Ipv4Addr, UdpSocket};
+use std::thread;
 use std::time::{Duration, Instant};
 
-use sendoff_tests::{Broken, Client, LIMIT, Request, Response, Server, Site, wait};
+use sendoff_tests::{Broken, Client, Http3, LIMIT, Request, Response, Server, Site, wait};
 use serde_json::Value;
 
 const CONFIG: &str = "listen = '127.0.0.1:0'\nthreads = 2\ntrusted_proxies = '127.0.0.1'\n\
@@ -247,6 +249,38 @@ fn a_client_has_as_many_connections_as_it_may_and_leaves_room_for_others() {
         let two = [is_served(&server, ONE), is_served(&server, ONE)];
         two.iter().all(Option::is_some)
     }));
+}
+
+/// The first packets of HTTP/3 do not prove their sender's address.
+#[test]
+fn packets_with_a_forged_address_count_for_no_client() {
+    let site = Site::with("a.txt", "static");
+    let text = "listen = ['127.0.0.1:0', '127.0.0.1:0 tls h3']\nthreads = 1\n\
+        max_connections_per_client = 2\n\
+        [[site]]\nroot = 'root'\nphp = false\ntls = 'self-signed'\nhttps_redirect = false\n";
+    let config = site.write_at(site.outside("sendoff.toml"), text);
+    let server = Server::try_run(&config, site.root(), 0).unwrap();
+    // Clients whose packets go no further.
+    let taker = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let addr = taker.local_addr().unwrap();
+    let mut first = HashMap::new();
+    for _ in 0..4 {
+        thread::spawn(move || drop(Http3::try_connect(addr, "localhost")));
+    }
+    taker.set_read_timeout(Some(LIMIT)).unwrap();
+    while first.len() < 4 {
+        let mut packet = [0; 2000];
+        let (len, from) = taker.recv_from(&mut packet).unwrap();
+        first.entry(from).or_insert_with(|| packet[..len].to_vec());
+    }
+    for packet in first.values() {
+        let forger = UdpSocket::bind((ONE, 0)).unwrap();
+        forger.set_read_timeout(Some(LIMIT)).unwrap();
+        forger.send_to(packet, server.tls_addr().unwrap()).unwrap();
+        // The server has begun a handshake.
+        forger.recv_from(&mut [0; 2000]).unwrap();
+    }
+    assert!(is_served(&server, ONE).is_some());
 }
 
 #[test]

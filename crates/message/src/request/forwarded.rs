@@ -47,6 +47,7 @@ impl Forwarded {
             ProxyFields::XForwarded => x_forwarded(headers, proxies),
             ProxyFields::Addresses { is_recursive } => addresses(headers, proxies, *is_recursive).0,
             ProxyFields::Forwarded => forwarded(headers, proxies),
+            ProxyFields::None => Self::default(),
             ProxyFields::Single(name) => single(headers, name),
         }
     }

@@ -160,7 +160,14 @@ impl<S: Service + 'static> http3::Admission for Admission<S> {
             }
         }
         let mut counted = ConnectionGuard::new(&self.lifecycle);
-        admit(origin, &*self.services.get(), &mut counted).then_some(counted)
+        let is_admitted = self.count(origin, &mut counted);
+        // Packets with a forged address must not fill its client's count.
+        counted.uncount();
+        is_admitted.then_some(counted)
+    }
+
+    fn count(&self, origin: &Origin, counted: &mut ConnectionGuard) -> bool {
+        admit(origin, &*self.services.get(), counted)
     }
 }
 

@@ -150,6 +150,7 @@ impl Context<'_> {
                     ProxyField::AddressesAlone => ProxyFields::Addresses { is_recursive: true },
                     ProxyField::LastAddressAlone => ProxyFields::Addresses { is_recursive: false },
                     ProxyField::Forwarded => ProxyFields::Forwarded,
+                    ProxyField::None => ProxyFields::None,
                     ProxyField::Single(name) => ProxyFields::Single(name.0.to_ascii_lowercase()),
                 },
             },
