@@ -28,6 +28,8 @@ pub struct RelayedBody<'a> {
     /// The announced length of the body, if nothing can follow it; `None`: the response ends when the
     /// application says so.
     pub length: Option<u64>,
+    /// The response has no body (HEAD, 204, 304): further output of the application is for nobody.
+    pub has_none: bool,
     /// The application has sent more than its announced length.
     pub surplus: bool,
     /// The reader of the names in the body, if there are any.
@@ -82,8 +84,9 @@ pub async fn pass_body(
     }
     // The exchange's resources are free before the wait for a slow client.
     match has_ended {
-        HasEnded::Application => drop(exchange),
-        HasEnded::Body => exchange.drain(),
+        HasEnded::Body if !body.has_none => exchange.drain(),
+        // An endless stream would hold its worker after a HEAD.
+        HasEnded::Body | HasEnded::Application => drop(exchange),
     }
     if let Some(trailers) = trailers {
         sink.trailers(trailers)?;

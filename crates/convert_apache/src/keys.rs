@@ -255,9 +255,22 @@ pub(super) fn name_unknown(parts: &[Part<'_>], routes: &mut Vec<Section>, site: 
 
 /// True for an unknown directive whose name says that it may be about access.
 pub(super) fn guards(directive: &Directive) -> bool {
-    const WORDS: [&str; 12] = [
-        "auth", "deny", "allow", "limit", "access", "sec", "qs_", "evasive", "dos", "session",
-        "oidc", "mellon",
+    const WORDS: [&str; 15] = [
+        "auth",
+        "deny",
+        "allow",
+        "limit",
+        "access",
+        "sec",
+        "qs_",
+        "evasive",
+        "dos",
+        "session",
+        "oidc",
+        "mellon",
+        "revocation",
+        "ocspenable",
+        "shib",
     ];
     let name = directive.name.as_str();
     WORDS.iter().any(|word| name.contains(word))

@@ -3,26 +3,70 @@
 use super::addresses::Clients;
 use super::authorize;
 
+use super::leftover::MODULES;
 use super::scope::Scope;
 use super::tree::Directive;
 use sendoff_convert_document::Section;
 
-/// Directives about access that have no equal: what they protect must stay closed.
-pub(super) const REFUSE: [&str; 13] = [
-    "auth_jwt",
-    "auth_digest",
-    "secure_link",
-    "valid_referers",
-    "auth_pam",
-    "access_by_lua_block",
-    "access_by_lua_file",
-    "js_access",
-    "rewrite_by_lua_block",
-    "rewrite_by_lua_file",
-    "secure_link_md5",
-    "secure_link_secret",
-    "ssl_crl",
+/// Parts of the names of directives about access: what an unknown one protects must stay closed.
+const GUARDS: [&str; 21] = [
+    "access",
+    "auth",
+    "captcha",
+    "crl",
+    "deny",
+    "guard",
+    "jwt",
+    "ldap",
+    "naxsi",
+    "ocsp",
+    "oidc",
+    "protect",
+    "referers",
+    "reject",
+    "rewrite_by_lua",
+    "saml",
+    "secrules",
+    "secur",
+    "shib",
+    "verify",
+    "waf",
 ];
+
+/// Directives with such a name that have an equal, or protect nothing.
+const HARMLESS: [&str; 10] = [
+    "access_log",
+    "auth_basic",
+    "auth_basic_user_file",
+    "auth_delay",
+    "auth_request",
+    "auth_request_set",
+    "deny",
+    "ssl_verify_client",
+    "ssl_verify_depth",
+    "verify_depth",
+];
+
+/// True for a directive that may be about access and has no equal.
+pub(super) fn may_guard(directive: &Directive) -> bool {
+    let name = directive.name.to_ascii_lowercase();
+    let is_about_applications = || MODULES.iter().any(|module| name.starts_with(module));
+    GUARDS.iter().any(|part| name.contains(part))
+        && directive.word() != "off"
+        && !HARMLESS.contains(&&*name)
+        && !is_about_applications()
+}
+
+/// True for a rule of the TLS handshake, which nginx applies before every answer.
+fn is_of_handshake(directive: &Directive) -> bool {
+    directive.name.starts_with("ssl_")
+}
+
+/// The rule of the TLS handshake that no key expresses, if there is one: nginx refuses clients before
+/// it looks at any location.
+pub(super) fn handshake<'d>(scope: &Scope<'d>) -> Option<&'d Directive> {
+    unknown(scope).filter(|found| is_of_handshake(found))
+}
 
 /// The effect of access rules on a route.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -110,8 +154,8 @@ fn question(scope: &Scope<'_>, route: &mut Section) -> Access {
 
 /// The directive that no rule can express, if there is one.
 fn unknown<'d>(scope: &Scope<'d>) -> Option<&'d Directive> {
-    let is_on = |directive: &&Directive| directive.word() != "off";
-    if let Some(found) = REFUSE.iter().find_map(|name| scope.get(name).filter(is_on)) {
+    if let Some(found) = scope.holding(may_guard) {
+        found.take();
         return Some(found);
     }
     if let Some(limit) = scope.own("limit_except") {

@@ -5,7 +5,8 @@ use super::tree::Directive;
 use sendoff_convert_document::Section;
 
 /// Modules that pass requests on. Without their `..._pass`, their other directives mean nothing.
-const MODULES: [&str; 6] = ["fastcgi_", "grpc_", "memcached_", "proxy_", "scgi_", "uwsgi_"];
+pub(super) const MODULES: [&str; 6] =
+    ["fastcgi_", "grpc_", "memcached_", "proxy_", "scgi_", "uwsgi_"];
 
 /// Adds a remark about each directive of a block, and of the locations in it, that nothing has
 /// taken.

@@ -105,9 +105,8 @@ pub(super) fn restricts(block: &[Directive]) -> bool {
     block.iter().any(|directive| {
         let refuses = match &*directive.name {
             "deny" | "auth_basic" | "auth_request" | "internal" | "limit_except" => true,
-            name if access::REFUSE.contains(&name) => true,
             "return" => directive.word().starts_with('4'),
-            _ => false,
+            _ => access::may_guard(directive),
         };
         refuses || directive.block.as_deref().is_some_and(restricts)
     })

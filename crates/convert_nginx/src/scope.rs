@@ -100,6 +100,19 @@ impl<'d> Scope<'d> {
         })
     }
 
+    /// The first directive, from the innermost block outwards, for which a test holds, without taking
+    /// it. A block that has a directive of the same name replaces those around it.
+    pub(super) fn holding(&self, test: impl Fn(&Directive) -> bool) -> Option<&'d Directive> {
+        let mut seen: Vec<&str> = Vec::new();
+        for level in &self.levels {
+            if let Some(found) = level.iter().find(|one| !seen.contains(&&*one.name) && test(one)) {
+                return Some(found);
+            }
+            seen.extend(level.iter().map(|one| &*one.name));
+        }
+        None
+    }
+
     fn found(&self, names: &[&str]) -> Vec<&'d Directive> {
         let of_level = |level: &&'d [Directive]| -> Vec<&'d Directive> {
             level.iter().filter(|directive| names.contains(&directive.name.as_str())).collect()

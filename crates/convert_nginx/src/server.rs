@@ -1,6 +1,7 @@
 //! A `server`: its site, and the routes in the order of nginx's phases: rewriting, access,
 //! `try_files`, index files, and then the answer.
 
+use super::access;
 use super::answer::{self, Surroundings};
 use super::common::Common;
 use super::http::Outside;
@@ -66,6 +67,14 @@ pub(super) fn convert(
         let around = Surroundings { server: &scope, http: &http, main };
         routes(&known, &around, lacks_guard, &mut site)
     };
+    let closed = access::handshake(&scope).map(|reason| {
+        made(|route| {
+            let text = format!("{} has no equal: every request is refused", reason.text());
+            route.left_out(&reason.place, text);
+            route.set("deny", true);
+        })
+    });
+    let sections = [closed.into_iter().collect(), sections].concat();
     name_untaken(block, &mut site);
     let maps = maps::sections(&http, &sections);
     [vec![site], maps, sections].concat()

@@ -51,11 +51,30 @@ fn access_rules_without_an_equal_refuse() {
         "return 302 $nowhere;",
         "limit_except GET { deny all; }",
         "location ~ ^/(a)/\\1 { deny all; }",
+        "auth_ldap \"Staff\";",
+        "auth_oidc idp;",
+        "modsecurity on;",
+        "SecRulesEnabled;",
+        "shib_request /authorizer;",
+        "app_protect_enable on;",
+        "server_rewrite_by_lua_file a.lua;",
     ] {
         let converted = server(&format!("location /a/ {{ {rule} }}"));
         assert!(converted.text.contains("deny = true"), "{}", converted.text);
         assert!(converted.left_out > 0, "{}", converted.text);
     }
+    let off = server("location /a/ { modsecurity off; proxy_ssl_verify on; }");
+    assert!(!off.text.contains("deny"), "{}", off.text);
+    // nginx refuses before its `return` answers.
+    let revoked = server(
+        "ssl_verify_client on; ssl_client_certificate /ca.pem; ssl_crl /crl.pem; location = /a { return 200 a; }",
+    );
+    let (deny, answer) = (revoked.text.find("deny = true"), revoked.text.find("respond"));
+    assert!(
+        deny.is_some() && answer.is_none_or(|answer| deny.unwrap() < answer),
+        "{}",
+        revoked.text
+    );
     has("location /a/ { allow 10.0.0.0/8; deny all; }", "allow_from = \"10.0.0.0/8\"");
     has("location /a/ { deny 10.1.0.0/16; allow all; }", "deny_from = \"10.1.0.0/16\"");
 }

@@ -103,6 +103,30 @@ fn what_has_no_equal_refuses() {
 }
 
 #[test]
+fn proxies_are_believed_as_by_caddy_or_rules_about_addresses_refuse() {
+    let of = |servers: &str| {
+        file(&format!(
+            "{{\n{servers}\n}}\n:80 {{\n@office client_ip 192.0.2.0/24\nrespond @office inside\n}}\n"
+        ))
+    };
+    let known = "trusted_proxies static 10.9.0.0/16";
+    let plain = of(&format!("servers {{\n{known}\n}}"));
+    contains(&plain, "proxy_field = \"X-Forwarded-For alone\"");
+    contains(&plain, "allow_from = \"192.0.2.0/24\"");
+    let cdn = of(&format!("servers {{\n{known}\nclient_ip_headers CF-Connecting-IP\n}}"));
+    contains(&cdn, "proxy_field = \"CF-Connecting-IP\"");
+    for unknown in [
+        format!("servers :8080 {{\n{known}\n}}"),
+        format!("servers {{\n{known}\nclient_ip_headers A B\n}}"),
+        "servers {\ntrusted_proxies cloudflare\n}".to_owned(),
+    ] {
+        let converted = of(&unknown);
+        assert!(!converted.text.contains("trusted_proxies ="), "{}", converted.text);
+        contains(&converted, "deny = true");
+    }
+}
+
+#[test]
 fn applications() {
     has("reverse_proxy h:1", "proxy = { to = \"http://h:1\", redirects = {  } }");
     has(

@@ -108,6 +108,18 @@ fn clients_of_other_addresses_are_refused() {
     has(&of(r#""!10.0.0.0/8""#, r#""return": 200"#), "deny_from = \"10.0.0.0/8\"");
 }
 
+/// The older form of `forwarded`.
+#[test]
+fn proxies_of_the_older_form_are_believed() {
+    let text = r#"{"listeners": {"*:80": {"pass": "routes", "client_ip": {"header": "X-Forwarded-For", "source": "10.9.0.0/16"}}},
+        "routes": [{"match": {"source": "10.0.0.0/8"}, "action": {"return": 200}}]}"#;
+    let converted = document(text);
+    contains(&converted, "proxy_field = \"X-Forwarded-For last\"");
+    contains(&converted, "trusted_proxies = \"10.9.0.0/16\"");
+    let unknown = document(&text.replace("\"10.9.0.0/16\"", "\"nowhere\""));
+    assert!(unknown.text.contains(REFUSED), "{}", unknown.text);
+}
+
 #[test]
 fn addresses_behind_unknown_proxies_refuse() {
     let text = r#"{"listeners": {"*:80": {"pass": "routes", "forwarded": FORWARDED}, "*:81": {"pass": "routes"}},

@@ -101,6 +101,7 @@ pub(crate) async fn take_over(
     let body = RelayedBody {
         rest: Bytes::new(),
         length: None,
+        has_none: false,
         surplus: sent.surplus,
         zero_copy: None,
         is_unbuffered: false,

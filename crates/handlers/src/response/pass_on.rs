@@ -309,7 +309,15 @@ impl Call<'_> {
         sink.begin(head)?;
         let zero_copy = zero_copy.filter(|_| has_body);
         let patience = &self.context.services.patience;
-        Ok(RelayedBody { rest, length, surplus: false, zero_copy, is_unbuffered, patience })
+        Ok(RelayedBody {
+            rest,
+            length,
+            has_none,
+            surplus: false,
+            zero_copy,
+            is_unbuffered,
+            patience,
+        })
     }
 }
 
