@@ -290,7 +290,11 @@ impl Sink for Recorder<'_, '_> {
         let RecordingContext { cache, limit, request, told, .. } = self.order;
         let now = SystemTime::now();
         let is_short = head.length.is_none_or(|length| length <= LARGEST as u64);
-        let judged = is_short.then(|| self.judge(&head, now)).flatten();
+        // It would be recorded for as long as the application likes.
+        let is_stream =
+            head.value("Content-Type").is_some_and(|kind| kind.starts_with(b"text/event-stream"));
+        let may_end = is_short && !is_stream;
+        let judged = may_end.then(|| self.judge(&head, now)).flatten();
         let times = judged.as_ref().map(|judged| judged.times);
         // A response to HEAD has no body to keep.
         let kept = judged.filter(|_| request.method == Method::GET).map(|judged| {

@@ -84,6 +84,8 @@ const RULES: &[Rule] = &[
         false,
     ),
     ("head[]=Cache-Control:+max-age=60&head[]=Vary:+X-A", &[("X-B", "1")], &[("X-B", "2")], true),
+    // Streams without an end.
+    ("head[]=Cache-Control:+max-age=60&head[]=Content-Type:+text/event-stream", &[], &[], false),
     // Other statuses than 200 (§3).
     ("head[]=Cache-Control:+max-age=60&head[]=Status:+404", &[], &[], true),
     ("head[]=Cache-Control:+max-age=60&head[]=Status:+302&head[]=Location:+/", &[], &[], true),
