@@ -28,7 +28,7 @@ pub struct RelayedBody<'a> {
     /// The announced length of the body, if nothing can follow it; `None`: the response ends when the
     /// application says so.
     pub length: Option<u64>,
-    /// The response has no body (HEAD, 204, 304): further output of the application is for nobody.
+    /// The response has no body (HEAD, 204, 304), so the client needs no further output.
     pub has_none: bool,
     /// The application has sent more than its announced length.
     pub surplus: bool,
