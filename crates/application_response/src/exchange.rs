@@ -98,14 +98,15 @@ impl UpstreamExchange {
         }
     }
 
-    /// True if the application speaks HTTP/2.
+    /// True if the end of the response may come long after a body of the announced length. Over other
+    /// protocols the length ends the response, or the end is a part of the last message.
     #[must_use]
-    pub fn is_http2(&self) -> bool {
+    pub fn may_end_late(&self) -> bool {
         match self {
-            Self::Worker(_) | Self::Application(_) => false,
-            Self::Gateway(exchange) => exchange.gateway().is_some_and(|gateway| {
-                matches!(gateway.proxy().protocol, GatewayProtocol::Http2 { .. })
-            }),
+            Self::Worker(_) | Self::Application(_) => true,
+            Self::Gateway(exchange) => exchange
+                .gateway()
+                .is_some_and(|gateway| matches!(gateway.proxy().protocol, GatewayProtocol::Scgi)),
         }
     }
 

@@ -175,8 +175,7 @@ impl Call<'_> {
                 if !self.has_ordinary_zero_copy(&exchange) {
                     begun.head.fields.retain(|field| !field.is(zero_copy::FIELD));
                 }
-                // Over HTTP/2 fields may follow the body.
-                let may_go_on = !exchange.is_http2();
+                let may_go_on = exchange.may_end_late();
                 let mut body =
                     self.begin_body(*begun, zero_copy, decided_for, is_unbuffered, sink)?;
                 body.length = body.length.filter(|_| may_go_on);
