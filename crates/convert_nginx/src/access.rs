@@ -34,7 +34,7 @@ const GUARDS: [&str; 21] = [
 ];
 
 /// Directives with such a name that have an equal, or protect nothing.
-const HARMLESS: [&str; 10] = [
+const HARMLESS: [&str; 9] = [
     "access_log",
     "auth_basic",
     "auth_basic_user_file",
@@ -44,7 +44,6 @@ const HARMLESS: [&str; 10] = [
     "deny",
     "ssl_verify_client",
     "ssl_verify_depth",
-    "verify_depth",
 ];
 
 /// True for a directive that may be about access and has no equal.
