@@ -4,6 +4,8 @@
 mod fragments;
 mod tomcat;
 
+use std::io::Write;
+use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use sendoff_tests::{
@@ -305,6 +307,22 @@ fn clients_that_leave_free_their_threads_and_an_operator_can_end_it() {
     let Pair { server, tomcat, _site } = pair;
     assert!(tomcat.stop(), "Tomcat ends by itself");
     assert_eq!(server.get("/servlet/size?n=7").status(), 502);
+}
+
+#[test]
+#[ignore = "heavy: starts Tomcat"]
+fn tasks_of_asynchronous_requests_have_threads_of_their_own() {
+    let pair = Pair::start("threads=\"2\"", &[]);
+    assert_eq!(pair.server.get("/servlet/async").expect(200).len(), 100_000);
+    // Each has begun a record. One has the last thread for connections, the other waits for one.
+    let begun = [(); 2].map(|()| {
+        let mut connection = UnixStream::connect(pair.tomcat.socket()).unwrap();
+        connection.write_all(&[1]).unwrap();
+        connection
+    });
+    assert_eq!(pair.server.get("/servlet/async").expect(200).len(), 100_000);
+    drop(begun);
+    assert_eq!(pair.server.get("/servlet/size?n=3").expect(200).len(), 3);
 }
 
 #[test]

@@ -43,9 +43,12 @@ final class ConnectionWrapper extends SocketWrapperBase<Connection> {
         return true;
     }
 
-    /** A connection without a running request has a thread that waits for the next one, so there is nothing to register. */
+    /** An asynchronous request has ended, and its connection needs a thread for the next one. */
     @Override
     public void registerReadInterest() {
+        if (!((SendoffEndpoint) getEndpoint()).serve(this)) {
+            close();
+        }
     }
 
     @Override

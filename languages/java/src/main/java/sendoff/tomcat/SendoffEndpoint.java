@@ -5,6 +5,9 @@ import java.net.InetSocketAddress;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.nio.file.attribute.PosixFilePermissions;
+import java.util.concurrent.Executor;
+import java.util.concurrent.RejectedExecutionException;
+import java.util.concurrent.TimeUnit;
 
 import org.apache.juli.logging.Log;
 import org.apache.juli.logging.LogFactory;
@@ -13,8 +16,16 @@ import org.apache.tomcat.util.net.SSLHostConfig;
 import org.apache.tomcat.util.net.SocketEvent;
 import org.apache.tomcat.util.net.SocketProcessorBase;
 import org.apache.tomcat.util.net.SocketWrapperBase;
+import org.apache.tomcat.util.threads.TaskQueue;
+import org.apache.tomcat.util.threads.TaskThreadFactory;
+import org.apache.tomcat.util.threads.ThreadPoolExecutor;
 
-/** Accepts connections on the listening socket and gives each to a thread of the connector. */
+/**
+ * Accepts connections on the listening socket and gives each to a thread of the connector.
+ *
+ * <p>A connection keeps its thread while it waits for a request, so connections have threads of their own: the connector's
+ * executor has as many again, for what asynchronous requests start and for their ends.
+ */
 final class SendoffEndpoint extends AbstractEndpoint<Connection, Connection> {
 
     private static final Log log = LogFactory.getLog(SendoffEndpoint.class);
@@ -26,6 +37,8 @@ final class SendoffEndpoint extends AbstractEndpoint<Connection, Connection> {
     private String pathPermissions;
     private int fragments = 32;
     private Listener listener;
+    /** Null if the connector shares an executor with others, which serves the connections then. */
+    private ThreadPoolExecutor connectionThreads;
 
     String getPath() {
         return path;
@@ -86,9 +99,19 @@ final class SendoffEndpoint extends AbstractEndpoint<Connection, Connection> {
         paused = false;
         if (getExecutor() == null) {
             createExecutor();
+            connectionThreads = connectionThreads();
         }
         initializeConnectionLatch();
         startAcceptorThread();
+    }
+
+    /** At most as many threads as the executor has, which end when they have been idle for a minute. */
+    private ThreadPoolExecutor connectionThreads() {
+        TaskQueue queue = new TaskQueue();
+        TaskThreadFactory factory = new TaskThreadFactory(getName() + "-connection-", getDaemon(), getThreadPriority());
+        ThreadPoolExecutor threads = new ThreadPoolExecutor(0, getMaxThreads(), 60, TimeUnit.SECONDS, queue, factory);
+        queue.setParent(threads);
+        return threads;
     }
 
     /** Refuses further connections, and further requests on existing ones. */
@@ -112,6 +135,10 @@ final class SendoffEndpoint extends AbstractEndpoint<Connection, Connection> {
             acceptor.stopMillis(10_000);
             // The acceptor may have been about to add one.
             stopConnections();
+        }
+        if (connectionThreads != null) {
+            connectionThreads.shutdown();
+            connectionThreads = null;
         }
         shutdownExecutor();
     }
@@ -141,7 +168,21 @@ final class SendoffEndpoint extends AbstractEndpoint<Connection, Connection> {
     protected boolean setSocketOptions(Connection connection) {
         ConnectionWrapper wrapper = new ConnectionWrapper(connection, this);
         connections.put(connection, wrapper);
-        return processSocket(wrapper, SocketEvent.OPEN_READ, true);
+        return serve(wrapper);
+    }
+
+    /** Has a thread take the requests of a connection. Returns false if the connector has stopped. */
+    boolean serve(ConnectionWrapper wrapper) {
+        Executor threads = connectionThreads;
+        if (threads == null) {
+            return processSocket(wrapper, SocketEvent.OPEN_READ, true);
+        }
+        try {
+            threads.execute(new SocketProcessor(wrapper, SocketEvent.OPEN_READ));
+            return true;
+        } catch (RejectedExecutionException e) {
+            return false;
+        }
     }
 
     void forget(Connection connection) {

@@ -50,6 +50,8 @@ final class SendoffProcessor extends AbstractProcessor {
     /** Null if the response is not explained. */
     private Explanation explanation;
     private boolean dropsBody;
+    /** The thread belongs to the end of an asynchronous request, not to the connection. */
+    private boolean isEndOfAsync;
 
     SendoffProcessor(SendoffProtocol protocol, Adapter adapter) {
         super(adapter);
@@ -62,6 +64,10 @@ final class SendoffProcessor extends AbstractProcessor {
     /** Serves requests until there is none, one goes on asynchronously, or the connector pauses. */
     @Override
     public SocketState service(SocketWrapperBase<?> wrapper) {
+        if (isEndOfAsync) {
+            isEndOfAsync = false;
+            return SocketState.OPEN;
+        }
         setSocketWrapper(wrapper);
         connection = (Connection) wrapper.getSocket();
         while (!protocol.isPaused()) {
@@ -147,7 +153,8 @@ final class SendoffProcessor extends AbstractProcessor {
     /** Ends a request that went on asynchronously. */
     @Override
     protected SocketState dispatchEndRequest() {
-        return protocol.isPaused() ? SocketState.CLOSED : end();
+        isEndOfAsync = !protocol.isPaused() && end() == SocketState.OPEN;
+        return isEndOfAsync ? SocketState.OPEN : SocketState.CLOSED;
     }
 
     @Override
