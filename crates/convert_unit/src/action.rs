@@ -29,7 +29,6 @@ impl Builder<'_> {
     fn all_steps(&mut self, steps: &Node<'_>, outer: &[Conditions], depth: usize) {
         let (mut is_reached, mut is_ended) = (true, false);
         for step in steps.elements() {
-            step.name_others(&["match", "action"], &mut self.site);
             if is_ended {
                 let text = "is not reached: an earlier step answers every request";
                 self.site.note(&step.place, format!("{} {text}", step.shown()));
@@ -46,7 +45,10 @@ impl Builder<'_> {
         if self.is_too_large() {
             return false;
         }
-        let found = matched(step, &self.around);
+        let mut found = matched(step, &self.around);
+        for other in step.others(&["match", "action"]) {
+            found.refuse(&other, "it may be a condition");
+        }
         let alternatives = super::conditions::both(outer, &found.alternatives);
         let Some(alternatives) = alternatives else {
             self.refuse(&When::Step(outer.to_vec()), step, "these are too many combinations");
@@ -154,7 +156,9 @@ impl Builder<'_> {
             "follow_symlinks",
             "traverse_mounts",
         ];
-        action.name_others(&known, &mut self.site);
+        if let Some(other) = action.others(&known).first() {
+            return self.refuse(when, other, "it may refuse requests");
+        }
         let when = match action.get("rewrite") {
             None => when.clone(),
             Some(rewrite) => match self.rewritten(&rewrite, when) {

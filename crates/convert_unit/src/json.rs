@@ -109,11 +109,15 @@ impl<'v> Node<'v> {
 
     /// Names the members that the caller does not deal with.
     pub(super) fn name_others(&self, known: &[&str], section: &mut Section) {
-        for (name, node) in self.members() {
-            if !known.contains(&name) {
-                section.left_out(&node.place, format!("{} has no equal here", node.shown()));
-            }
+        for node in self.others(known) {
+            section.left_out(&node.place, format!("{} has no equal here", node.shown()));
         }
+    }
+
+    /// The members with other names.
+    pub(super) fn others(&self, known: &[&str]) -> Vec<Self> {
+        let members = self.members().into_iter();
+        members.filter(|(name, _)| !known.contains(name)).map(|(_, node)| node).collect()
     }
 }
 

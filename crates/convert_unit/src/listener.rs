@@ -150,6 +150,11 @@ fn site(
         document.rest.left_out(&listener.place, "the listener has no pass");
         return Ok(vec![Section::default(), refusal()]);
     };
+    if let Some(command) = checks_certificates(listener) {
+        let text = format!("{} asks for client certificates, and has no equal", command.shown());
+        document.rest.left_out(&command.place, format!("{text}: all requests are refused"));
+        return Ok(vec![Section::default(), refusal()]);
+    }
     // The first attempt finds the folders.
     let mut first = Builder::new(config, around, Folders::default());
     first.pass(&pass);
@@ -213,6 +218,13 @@ fn refusal() -> Section {
     let mut route = Section::new("site.route");
     super::builder::error(404, &mut route);
     route
+}
+
+/// The command of OpenSSL by which a listener checks the certificates of clients.
+fn checks_certificates<'n>(listener: &Node<'n>) -> Option<Node<'n>> {
+    let commands = listener.get("tls")?.get("conf_commands")?;
+    let is_check = |name: &str| name.to_ascii_lowercase().contains("verify");
+    commands.members().into_iter().find(|(name, _)| is_check(name)).map(|(_, node)| node)
 }
 
 /// The certificate of a listener.

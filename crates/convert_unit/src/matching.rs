@@ -60,7 +60,7 @@ impl Matched {
         self.alternatives.iter_mut().for_each(change);
     }
 
-    fn refuse(&mut self, node: &Node<'_>, why: impl Into<String>) {
+    pub(super) fn refuse(&mut self, node: &Node<'_>, why: impl Into<String>) {
         let why = format!("{} has no equal: {}", node.shown(), why.into());
         self.unknown.get_or_insert((node.place.clone(), why));
     }

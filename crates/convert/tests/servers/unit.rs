@@ -53,6 +53,34 @@ fn conditions_without_an_equal_refuse() {
 }
 
 #[test]
+fn unknown_keys_of_steps_and_actions_refuse() {
+    for step in [
+        r#"{"if": "$arg_a", "match": {"uri": "/x"}, "action": {"return": 200}}"#,
+        r#"{"match": {"uri": "/x"}, "action": {"auth_request": "/login", "share": "/srv/x"}}"#,
+    ] {
+        let converted = steps(step);
+        assert!(converted.text.contains("path = \"/x\"\n"), "{}", converted.text);
+        assert!(converted.text.contains("status = 403\n"), "{}", converted.text);
+        assert!(!converted.text.contains("/srv/x"), "{}", converted.text);
+        assert_eq!(converted.left_out, 1, "{}", converted.text);
+    }
+}
+
+#[test]
+fn a_listener_that_checks_client_certificates_refuses_every_request() {
+    let listener = |command: &str| {
+        let tls = format!(r#"{{"certificate": "c", "conf_commands": {{"{command}": "Require"}}}}"#);
+        document(&format!(
+            r#"{{"listeners": {{"*:443": {{"pass": "routes", "tls": {tls}}}}}, "routes": [{{"action": {{"share": "/srv$uri"}}}}]}}"#
+        ))
+    };
+    let converted = listener("VerifyMode");
+    assert!(!converted.text.contains("/srv"), "{}", converted.text);
+    assert!(converted.text.contains("status = 404\n"), "{}", converted.text);
+    assert!(listener("MinProtocol").text.contains("root = \"/srv\"\n"));
+}
+
+#[test]
 fn a_wrong_expression_refuses_every_request() {
     for test in [
         r#""uri": "~(""#,
