@@ -1,5 +1,7 @@
 //! Applications that speak SCGI.
 
+use std::sync::{Mutex, mpsc};
+
 use sendoff_tests::{Broken, Request, Site, pattern};
 
 use crate::pass_on;
@@ -76,6 +78,26 @@ fn parameters_and_the_body_arrive() {
         (201, "Made", Some("c"))
     );
     assert_eq!(response.text(), "1|POST||/a b|c|/a%20b?c|text/plain|d 100000");
+}
+
+/// The client need not wait for work that follows; it has what was announced.
+#[test]
+fn a_body_of_the_announced_length_is_complete_before_the_application_ends() {
+    let (work, ended) = mpsc::channel::<()>();
+    let ended = Mutex::new(ended);
+    let app = Responder::start(move |peer| {
+        let is_head = params(peer)?.contains(&("REQUEST_METHOD".to_owned(), "HEAD".to_owned()));
+        peer.say("Status: 200 OK\r\nContent-Length: 4\r\n\r\n")?;
+        peer.say(if is_head { "" } else { "page" })?;
+        ended.lock().unwrap().recv().ok()
+    });
+    let site = Site::new();
+    let server = pass_on(&site, &url(&app), "");
+    let mut client = server.connect();
+    assert_eq!(client.ask(&Request::get("/")).text(), "page");
+    assert_eq!(client.ask(&Request::new("HEAD", "/")).status(), 200);
+    assert_eq!(client.ask(&Request::get("/")).text(), "page");
+    drop(work);
 }
 
 #[test]
