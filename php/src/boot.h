@@ -47,6 +47,9 @@ void sendoff_modules_end(void);
 /* Drops the state of renewed extensions, except these settings. */
 void sendoff_modules_renew(void);
 
+/* Has mbstring take its encodings from PHP's settings again, which are restored next. */
+void sendoff_modules_follow_settings(void);
+
 /* Restores these settings. */
 void sendoff_modules_restore(void);
 

@@ -381,7 +381,6 @@ void sendoff_kept_after(void)
 	BG(user_shutdown_function_names) = kept.shutdown_functions;
 	kept.shutdown_functions = NULL;
 	restore_env();
-	sendoff_modules_restore();
 	restore_ticks();
 	restore_handlers();
 	restore_streams();
@@ -389,5 +388,9 @@ void sendoff_kept_after(void)
 	restore_umask();
 	restore_locale();
 	restore_environment();
+	if (EG(modified_ini_directives)) {
+		sendoff_modules_follow_settings();
+	}
 	restore_settings();
+	sendoff_modules_restore();
 }

@@ -24,7 +24,7 @@ static const char *const renewed_names[] = {"libxml", "mbstring", "mysqli", "int
 #define OF_REQUEST (sizeof(of_request_names) / sizeof(of_request_names[0]))
 #define RENEWED (sizeof(renewed_names) / sizeof(renewed_names[0]))
 
-static zend_module_entry *of_request[OF_REQUEST], *renewed[RENEWED];
+static zend_module_entry *of_request[OF_REQUEST], *renewed[RENEWED], *mbstring;
 
 zend_module_entry *sendoff_module(const char *name)
 {
@@ -231,6 +231,17 @@ void sendoff_modules_restore(void)
 	}
 }
 
+/*
+ * While no function has set an encoding of its own, mbstring takes that of PHP's settings, such as
+ * default_charset. The end of a request forgets what functions have set, in PHP before settings are
+ * restored.
+ */
+void sendoff_modules_follow_settings(void)
+{
+	end(mbstring);
+	start(mbstring);
+}
+
 /* Functions by which last errors can be forgotten. */
 static zend_internal_function socket_clear_error, openssl_error_string, date_create;
 static zend_date_globals *date;
@@ -296,6 +307,7 @@ static void find_modules(void)
 	for (size_t i = 0; i < RENEWED; i++) {
 		renewed[i] = sendoff_module(renewed_names[i]);
 	}
+	mbstring = sendoff_module("mbstring");
 	date = sendoff_module("date")->globals_ptr;
 }
 

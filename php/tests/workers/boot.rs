@@ -100,6 +100,8 @@ fn what_a_request_changes_is_as_before_in_the_next() {
     assert!(before.contains("\"env\":\"boot\"") && before.contains("Europe\\/Berlin"), "{before}");
     assert!(before.contains("\"getenv\":[\"boot\",false]"), "{before}");
     for _ in 0..3 {
+        assert_eq!(body(&mut worker, "do=charset"), "ISO-8859-1");
+        assert_eq!(body(&mut worker, "do=show"), before);
         let changing = worker.link().ask(&ask("do=change"));
         assert_eq!(changing.body(), "CHANGED[SHUTDOWN FUNCTION]", "{}", changing.log());
         for field in ["Status: 418", "X-Changed: yes", "X-Callback: yes", "Set-Cookie: PHPSESSID="]

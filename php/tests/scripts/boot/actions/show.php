@@ -8,7 +8,7 @@ echo json_encode([
 	'locale' => setlocale(LC_ALL, 0), 'umask' => umask(), 'cwd' => basename(getcwd()),
 	'ini' => [ini_get('precision'), ini_get('display_errors'), ini_get('memory_limit'), ini_get('max_execution_time')],
 	'error_reporting' => error_reporting(), 'zone' => date_default_timezone_get(),
-	'mb' => [mb_internal_encoding(), mb_substitute_character()], 'libxml' => [libxml_use_internal_errors(), is_null(libxml_get_external_entity_loader())],
+	'mb' => [mb_internal_encoding(), mb_http_output(), mb_regex_encoding(), mb_strlen('é'), mb_substitute_character()], 'libxml' => [libxml_use_internal_errors(), is_null(libxml_get_external_entity_loader())],
 	'last errors' => [json_last_error(), preg_last_error()],
 	'context' => stream_context_get_options(stream_context_get_default()),
 	'wrappers' => stream_get_wrappers(), 'filters' => stream_get_filters(), 'session' => [session_status(), session_id()],
