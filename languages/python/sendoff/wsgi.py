@@ -278,6 +278,9 @@ def complete(environ):
     https = environ.get("HTTPS")
     secure = environ.get("REQUEST_SCHEME") == "https" or (https and https.lower() in ("on", "1", "true"))
     environ["wsgi.url_scheme"] = "https" if secure else "http"
+    if environ.get("CONTENT_LENGTH"):
+        # The front has taken the chunks apart. An application that passes its fields on would send both.
+        environ.pop("HTTP_TRANSFER_ENCODING", None)
 
 
 def content_length(environ):

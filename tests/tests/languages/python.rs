@@ -675,6 +675,11 @@ fn asgi_applications_share_an_event_loop() {
     assert_eq!(server.ask(&request).text(), scope);
     let over_http2 = Http2::connect(server.clear_addr()).ask(&request).text();
     assert_eq!(over_http2, scope.replacen("'1.1'", "'2'", 1));
+    let mut client = server.connect();
+    client
+        .send("POST /framing HTTP/1.1\r\nHost: example.test\r\nTransfer-Encoding: chunked\r\n\r\n");
+    client.send("3\r\nabc\r\n0\r\n\r\n");
+    assert_eq!(client.response("POST").text(), "[(b'content-length', b'3')]");
     for n in [0, 1, 70_000, 3 * MB] {
         let page = server.get(&format!("/made?n={n}&piece=50000"));
         assert!(page.expect(200) == made(n), "{n}");

@@ -179,6 +179,16 @@ fn a_file_may_change_while_it_is_sent() {
 }
 
 #[test]
+fn a_chunked_request_has_the_length_of_its_body() {
+    let (_site, _application, server) = started(&[]);
+    let mut client = server.connect();
+    client.send("POST /env HTTP/1.1\r\nHost: example.test\r\nTransfer-Encoding: chunked\r\n\r\n");
+    client.send("3\r\nabc\r\n0\r\n\r\n");
+    let page = client.response("POST").text();
+    assert!(page.contains("CONTENT_LENGTH=\"3\"") && !page.contains("TRANSFER"), "{page}");
+}
+
+#[test]
 fn bodies_of_rack_3_and_chunked_ones() {
     let (_site, _application, server) = started(&[]);
     let arrays = server.get("/arrays");

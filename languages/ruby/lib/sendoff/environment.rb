@@ -35,6 +35,8 @@ module Sendoff
       parameters['rack.errors'] = errors
       parameters['rack.response_finished'] = []
       parameters['rack.input'] = input(parameters, connection)
+      # The front has taken the chunks apart. An application that passes its fields on would send both.
+      parameters.delete('HTTP_TRANSFER_ENCODING') unless parameters['CONTENT_LENGTH'].to_s.empty?
       hijack(parameters, connection)
       parameters
     end

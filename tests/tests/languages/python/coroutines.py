@@ -89,6 +89,13 @@ async def on_scope(scope, query, receive, send):
     await body(send, repr([scope[name] for name in names] + [fields[b"x-own"], scope["client"][0]]).encode())
 
 
+async def on_framing(scope, query, receive, send):
+    """The fields about the body."""
+    fields = [field for field in scope["headers"] if field[0] in (b"content-length", b"transfer-encoding")]
+    await start(send)
+    await body(send, repr(fields).encode())
+
+
 async def on_made(scope, query, receive, send):
     """n bytes in pieces."""
     n, piece = int(query["n"]), int(query["piece"])
