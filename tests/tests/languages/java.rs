@@ -130,6 +130,10 @@ fn responses_are_those_of_the_http_connector() {
             get("/page.jsp?name=%C3%BC&empty="),
             Request::post("/servlet/echo", "text/plain", pattern(1, 1_000_000)),
             Request::post("/servlet/echo", "text/plain", ""),
+            get("/servlet/finished"),
+            Request::post("/servlet/finished", "text/plain", ""),
+            Request::post("/servlet/finished", "text/plain", "0123456789"),
+            Request::post("/servlet/finished", "text/plain", pattern(2, 100_000)),
             Request::post(
                 "/servlet/characters",
                 "application/json",

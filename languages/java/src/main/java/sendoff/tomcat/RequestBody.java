@@ -19,24 +19,32 @@ final class RequestBody implements InputBuffer {
     /** Bytes that have been read and not yet passed to the application. */
     private ByteBuffer waiting = own;
     private Connection connection;
+    /** Bytes that are still to be read from the connection; negative: their number is not known. */
+    private long left;
     private boolean hasEnded;
 
     void begin(Connection connection) {
         this.connection = connection;
         waiting = own;
         own.limit(0);
-        hasEnded = false;
+        expect(-1);
+    }
+
+    /** Sets the announced length, in bytes; negative: there is none. */
+    void expect(long length) {
+        left = length;
+        hasEnded = length == 0;
     }
 
     /** Uses a saved body instead: the body of a form that a login page has interrupted. */
     void replay(ByteChunk saved) {
         waiting = ByteBuffer.wrap(saved.getBytes(), saved.getStart(), saved.getLength());
-        hasEnded = false;
-        connection = null;
+        expect(0);
     }
 
-    boolean hasEnded() {
-        return hasEnded;
+    /** True if the application has got the whole body. Waits for bytes of a body without an announced length. */
+    boolean isFinished() throws IOException {
+        return hasEnded ? !waiting.hasRemaining() : left < 0 && !fill();
     }
 
     @Override
@@ -50,9 +58,10 @@ final class RequestBody implements InputBuffer {
         return bytes.remaining();
     }
 
+    /** At least 1 if bytes are to come, so that an application which asks first reads them. */
     @Override
     public int available() {
-        return waiting.remaining();
+        return waiting.hasRemaining() ? waiting.remaining() : hasEnded || left < 0 ? 0 : 1;
     }
 
     /** Waits for more of the body unless there are unread bytes. Returns false at the end. */
@@ -61,11 +70,15 @@ final class RequestBody implements InputBuffer {
             return true;
         }
         if (!hasEnded) {
-            int length = connection == null ? 0 : connection.read(received);
+            int length = connection.read(received);
+            if (left >= 0) {
+                length = (int) Math.min(length, left);
+                left -= length;
+            }
             own.clear().put(received.limit(length).position(0)).flip();
             waiting = own;
-            hasEnded = length == 0;
+            hasEnded = length == 0 || left == 0;
         }
-        return !hasEnded;
+        return waiting.hasRemaining();
     }
 }

@@ -90,7 +90,11 @@ final class SendoffProcessor extends AbstractProcessor {
         request.getRequestProcessor().setStage(Constants.STAGE_KEEPALIVE);
         requestBody.begin(connection);
         responseBody.begin(connection);
-        return parameters.read(connection, request);
+        if (!parameters.read(connection, request)) {
+            return false;
+        }
+        requestBody.expect(request.getContentLengthLong());
+        return true;
     }
 
     private void serve() {
@@ -281,7 +285,12 @@ final class SendoffProcessor extends AbstractProcessor {
 
     @Override
     protected boolean isRequestBodyFullyRead() {
-        return requestBody.hasEnded();
+        try {
+            return requestBody.isFinished();
+        } catch (IOException e) {
+            setErrorState(ErrorState.CLOSE_CONNECTION_NOW, e);
+            return true;
+        }
     }
 
     @Override

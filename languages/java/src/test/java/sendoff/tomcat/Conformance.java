@@ -41,6 +41,7 @@ public final class Conformance extends HttpServlet {
             case "/parameters" -> response.getWriter().print(new java.util.TreeMap<>(request.getParameterMap()).keySet());
             case "/echo" -> request.getInputStream().transferTo(response.getOutputStream());
             case "/characters" -> request.getReader().transferTo(response.getWriter());
+            case "/finished" -> finished(request, response);
             case "/half" -> response.getWriter().print(request.getInputStream().read());
             case "/file" -> file(request, response);
             case "/status" -> response.setStatus(number(request, "n"));
@@ -171,6 +172,17 @@ public final class Conformance extends HttpServlet {
             // Otherwise Tomcat announces the length of the written bytes, 0.
             response.flushBuffer();
         }
+    }
+
+    /** Reads while there is something to read, and never the end. */
+    private static void finished(HttpServletRequest request, HttpServletResponse response) throws IOException {
+        ServletInputStream in = request.getInputStream();
+        response.getOutputStream().println(in.available() > 0);
+        byte[] piece = new byte[1000];
+        while (!in.isFinished()) {
+            response.getOutputStream().write(piece, 0, in.read(piece));
+        }
+        response.getOutputStream().println(in.available());
     }
 
     private static void async(HttpServletRequest request, HttpServletResponse response) {
