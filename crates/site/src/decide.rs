@@ -302,7 +302,11 @@ impl Site {
         let answer = match (self.files_for(request), page) {
             (Ok(files), _) => {
                 let seen = (!self.rules.is_empty()).then(|| request.path.clone());
-                let answer = files.apply(&self.router, request, effects, user, failure);
+                let found = effects.is_rewritten.then(|| request.path.clone());
+                let refused = found
+                    .and_then(|path| self.refused_by_folder(files, request, &path, user.clone()));
+                let answer = refused
+                    .unwrap_or_else(|| files.apply(&self.router, request, effects, user, failure));
                 self.protected(context.asks, request, seen.as_deref(), answer, effects).await
             }
             (Err(_), Some(page)) => {
@@ -388,7 +392,27 @@ impl Site {
             }
             _ => return None,
         };
-        files.refusal(&self.router, request, user, &path, effects)
+        self.refused_by_folder(files, request, &path, user.clone())
+            .or_else(|| files.refusal(&self.router, request, user, &path, effects))
+    }
+
+    /// The refusal or the question for a password by `.htaccess` files, about the folder that the
+    /// client has asked for, if a route answers with its index at `path`: rules may be about the
+    /// path of the folder alone.
+    fn refused_by_folder(
+        &self,
+        files: &Htaccess,
+        request: &mut Request,
+        path: &[u8],
+        user: Option<User>,
+    ) -> Option<Answer> {
+        let slash = path.iter().rposition(|byte| *byte == b'/')?;
+        let (folder, name) = path.split_at(slash + 1);
+        let is_index = self.router.index_names().iter().any(|index| index == name);
+        let is_asked = |asked: Vec<u8>| asked == folder;
+        let has_asked = is_index && request.asked_path().is_ok_and(is_asked);
+        let effects = &mut Effects::default();
+        has_asked.then(|| files.refusal(&self.router, request, user, folder, effects))?
     }
 
     /// The `.htaccess` files that decide about a request; otherwise the route of its path, if it is

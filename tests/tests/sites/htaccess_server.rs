@@ -634,6 +634,25 @@ fn password_for(site: &Site, folder: &str) {
 
 const ANN: &str = "Basic YW5uOm9wZW4gc2VzYW1l";
 
+/// A rule about the path of a folder holds when a route answers with the folder's index.
+#[test]
+fn files_refuse_a_folder_whose_index_a_route_sends() {
+    let site = Site::with("admin/index.php", "<?php echo 'ran';");
+    site.write("page/index.html", "page");
+    site.write(".htaccess", "RewriteEngine On\nRewriteRule ^(admin|page)/?$ - [F,L]\n");
+    for route in [
+        "static = true\nprefix = '/page'\n[[site.route]]\nphp = true\n",
+        "match = '^(.*/)$'\ntry_files = ['$1index.html', '$1index.php']\n",
+    ] {
+        let server = run(&site, &format!("[[site.route]]\n{route}"));
+        for folder in ["/admin/", "/page/"] {
+            assert_eq!(server.get(folder).status(), 403, "{folder}: {route}");
+        }
+        assert_eq!(server.page("/admin/index.php"), "ran");
+        assert_eq!(server.page("/page/index.html"), "page");
+    }
+}
+
 /// The script that answers for a path elsewhere is protected by the files of its own folder.
 #[test]
 fn files_protect_the_script_to_which_another_path_leads() {

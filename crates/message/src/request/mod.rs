@@ -209,11 +209,18 @@ impl Request {
     /// # Errors
     /// The path cannot be decoded.
     pub fn restart(&mut self) -> Result<(), BadPath> {
-        let mut sides = self.uri.splitn(2, |&byte| byte == b'?');
-        let path = decode_path(sides.next().unwrap_or_default())?;
-        let query = sides.next().map(|query| self.uri.slice_ref(query));
-        (self.path, self.query) = (path, query);
+        let path = self.asked_path()?;
+        let query = self.uri.splitn(2, |&byte| byte == b'?').nth(1);
+        (self.path, self.query) = (path, query.map(|query| self.uri.slice_ref(query)));
         Ok(())
+    }
+
+    /// The path of `uri`, without the changes of rules.
+    ///
+    /// # Errors
+    /// The path cannot be decoded.
+    pub fn asked_path(&self) -> Result<Vec<u8>, BadPath> {
+        decode_path(self.uri.split(|&byte| byte == b'?').next().unwrap_or_default())
     }
 
     /// Method and target, with the request's id if it has one: the request's name in log lines.
