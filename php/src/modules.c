@@ -232,9 +232,8 @@ void sendoff_modules_restore(void)
 }
 
 /*
- * While no function has set an encoding of its own, mbstring takes that of PHP's settings, such as
- * default_charset. The end of a request forgets what functions have set, in PHP before settings are
- * restored.
+ * mbstring takes its encodings from PHP's settings, such as default_charset, while no function has
+ * set others. PHP forgets these at the end of a request, before it restores settings.
  */
 void sendoff_modules_follow_settings(void)
 {
