@@ -15,12 +15,13 @@ pub(crate) fn authorise(
     pass: &mut Pass,
     merged: &Merged<'_>,
 ) -> Result<Option<Answer>, Refusal> {
-    let address = merged.hosts.is_none_or(|(_, hosts)| hosts.allow(context, pass));
-    let any = merged.hosts.is_some_and(|(_, h)| h.any_suffices(context.request.method));
-    if any && address {
+    let method = context.request.method;
+    let refuses = merged.hosts.iter().find(|(_, hosts)| !hosts.allow(context, pass));
+    let any = merged.hosts.iter().all(|(_, hosts)| hosts.any_suffices(method));
+    if any && refuses.is_none() && !merged.hosts.is_empty() {
         return Ok(None);
     }
-    if let Some((file, hosts)) = merged.hosts.filter(|_| !address && !any) {
+    if let Some((file, hosts)) = refuses.filter(|_| !any) {
         let text = format!("{} may not ask", access::client(context));
         let why = Reason { file: file.name().to_string(), line: hosts.line, text };
         return Err(Refusal { status: 403, why: Some(why) });

@@ -35,7 +35,8 @@ pub(crate) struct Merged<'a> {
     pub(crate) request_headers: Vec<&'a HeaderRule>,
     pub(crate) fixed: Vec<&'a Fixed>,
     pub(crate) conditional: Vec<&'a Conditional>,
-    pub(crate) hosts: Option<(&'a File, &'a HostAccess)>,
+    /// All of them must allow the client.
+    pub(crate) hosts: Vec<(&'a File, &'a HostAccess)>,
     pub(crate) require: Vec<(AuthMerging, &'a File, &'a Group)>,
     pub(crate) authentication: Authentication,
     pub(crate) media: Vec<&'a media::Config>,
@@ -91,7 +92,8 @@ impl<'a> Merged<'a> {
         for place in places() {
             let sections = place.file.scope().sections.as_slice();
             expressions.push((place, sections));
-            merged.by_name(place, sections, name, &context.budget, &mut expressions)?;
+            let merge = Self::merge;
+            merged.by_name(place, sections, name, &context.budget, merge, &mut expressions)?;
         }
         for (place, sections) in expressions {
             merged.by_expression(context, pass, place, sections, name)?;
@@ -99,19 +101,22 @@ impl<'a> Merged<'a> {
         Ok(merged)
     }
 
+    /// Merges the sections for a name by `merge`.
     fn by_name(
         &mut self,
         place: ScopeOrigin<'a>,
         sections: &'a [Section],
         name: &[u8],
         budget: &Budget<'_>,
+        merge: impl Fn(&mut Self, ScopeOrigin<'a>, &'a Scope),
         expressions: &mut Vec<(ScopeOrigin<'a>, &'a [Section])>,
     ) -> Result<(), Refusal> {
         for Section { line, covers, scope } in sections {
             if covers_name(covers, name, budget).map_err(|_| costly(place, *line))? {
-                self.merge(place, scope);
+                merge(self, place, scope);
                 expressions.push((place, &scope.sections));
-                self.by_name(place, &scope.sections, name, budget, expressions)?;
+                let sections = &scope.sections;
+                self.by_name(place, sections, name, budget, Self::merge_nested, expressions)?;
             }
         }
         Ok(())
@@ -151,7 +156,8 @@ impl<'a> Merged<'a> {
             taken = expression.is_some() || matches!(covers, Covers::Else);
             self.merge(place, scope);
             let mut nested = vec![(place, scope.sections.as_slice())];
-            self.by_name(place, &scope.sections, name, &context.budget, &mut nested)?;
+            let (sections, budget) = (&scope.sections, &context.budget);
+            self.by_name(place, sections, name, budget, Self::merge_nested, &mut nested)?;
             for (place, sections) in nested {
                 self.by_expression(context, pass, place, sections, name)?;
             }
@@ -212,6 +218,17 @@ impl<'a> Merged<'a> {
         }
     }
 
+    /// Merges a section by name within another section. Apache ignores it, so it grants nothing.
+    fn merge_nested(&mut self, place: ScopeOrigin<'a>, scope: &'a Scope) {
+        let mut hosts = std::mem::take(&mut self.hosts);
+        let mut require = std::mem::take(&mut self.require);
+        self.merge(place, scope);
+        hosts.append(&mut self.hosts);
+        let merging = if require.is_empty() { AuthMerging::Replace } else { AuthMerging::And };
+        require.extend(self.require.drain(..).map(|(_, file, group)| (merging, file, group)));
+        (self.hosts, self.require) = (hosts, require);
+    }
+
     fn merge_rewriting(&mut self, place: ScopeOrigin<'a>, scope: &Scope) {
         let Some(config) = &scope.rewrite else { return };
         let file = place.file.name();
@@ -236,7 +253,7 @@ impl<'a> Merged<'a> {
 
     fn merge_access(&mut self, place: ScopeOrigin<'a>, scope: &'a Scope) {
         if let Some(hosts) = &scope.hosts {
-            self.hosts = Some((place.file, hosts));
+            self.hosts = vec![(place.file, hosts)];
         }
         if let Some(group) = &scope.require {
             let merging = scope.auth_merging.unwrap_or(AuthMerging::Replace);

@@ -135,6 +135,26 @@ fn a_refusal_names_the_line() {
     assert_eq!(found.reasons[0].line, 2);
 }
 
+/// Apache ignores a section by name within another section.
+#[test]
+fn a_nested_section_by_name_denies_and_grants_nothing() {
+    let granted = "Require all granted\n";
+    for (outer, denied, granted) in [
+        ("<Files \"*.txt\">", "Require all denied\n", granted),
+        ("<If \"true\">", "Require all denied\n", granted),
+        ("<Files \"*.txt\">", "Order deny,allow\nDeny from all\n", "Allow from all\n"),
+    ] {
+        let end = &outer[1..].split(' ').next().unwrap();
+        let nested = |own: &str, inner: &str| {
+            format!("{own}{outer}\n<FilesMatch \"^a\">\n{inner}</FilesMatch>\n</{end}>\n")
+        };
+        let refused = Answer::Refuse { status: 403 };
+        assert_eq!(outcome(&nested(denied, granted), "/a.txt").answer, refused, "{outer}");
+        assert_eq!(outcome(&nested("", denied), "/a.txt").answer, refused, "{outer}");
+        assert_ne!(outcome(&nested("", granted), "/a.txt").answer, refused, "{outer}");
+    }
+}
+
 #[test]
 fn limits_refuse_the_whole_file() {
     let deep = "<Files a>\n".repeat(40) + &"</Files>\n".repeat(40);
