@@ -262,7 +262,7 @@ impl<T: Transport> Connection<T> {
             began: incoming.began,
         };
         let (framing, waits) = (head.framing, head.expect_continue);
-        let proxies = Some(service.trusted_proxies()).filter(|all| self.origin.is_trusted(all));
+        let proxies = Some(service.trusted_proxies()).filter(|all| self.origin.vouches(all));
         let ids = service.config().request_ids;
         let mut request = match received::request(head, &self.origin, proxies, ids) {
             Ok(request) => request,

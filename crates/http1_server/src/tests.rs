@@ -475,7 +475,8 @@ async fn leaves_turns_to_others(intake: Intake) {
         tcp::acknowledged(client.as_fd()).unwrap() - unread
     };
     let local = peer.clone();
-    let origin = Origin { listener: 0, scheme: Scheme::Http, tls: None, peer, local };
+    let origin =
+        Origin { listener: 0, scheme: Scheme::Http, tls: None, peer, local, is_anonymous: false };
     let services = Current::new(service);
     let mut connection =
         Connection::new(transport, origin, BytesMut::new(), Rc::new(lifecycle), None);

@@ -322,6 +322,7 @@ impl<S: Service + 'static, A: Admission + 'static> Accepting<S, A> {
             tls: None,
             peer: Address::Ip(incoming.remote_address()),
             local: Address::Ip(local),
+            is_anonymous: false,
         }
     }
 

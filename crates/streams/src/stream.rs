@@ -212,7 +212,7 @@ async fn receive<S: Service, B: RequestBody, R: ResponseSender>(
 ) -> Result<(S::Plan, Request, Option<BodyWriter>), (StreamEnd, Option<Request>)> {
     let (framing, waits) = (head.framing, head.expect_continue);
     let origin = &open.streams().origin;
-    let proxies = Some(service.trusted_proxies()).filter(|all| origin.is_trusted(all));
+    let proxies = Some(service.trusted_proxies()).filter(|all| origin.vouches(all));
     let ids = service.config().request_ids;
     let mut request = received::request(head, origin, proxies, ids)
         .map_err(|bad| (refused(StatusCode::BAD_REQUEST, bad.0), None))?;

@@ -147,6 +147,11 @@ fn a_header_may_come_in_pieces_and_speaks_for_the_whole_connection() {
         let page = behind(&server, b"PROXY UNKNOWN\r\n", size).unwrap();
         assert!(page.starts_with("127.0.0.1|"), "{page}");
     }
+    // Nor does the proxy speak for a client that it does not name: its fields are the client's own.
+    let mut client = server.connect();
+    client.send(b"PROXY UNKNOWN\r\n");
+    let claims = Request::get("/seen.php").header("X-Forwarded-For", "10.0.0.1");
+    assert!(client.ask(&claims).text().starts_with("127.0.0.1|"));
     let mut client = server.connect();
     client.send(v1);
     for _ in 0..3 {

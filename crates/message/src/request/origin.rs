@@ -24,9 +24,18 @@ pub struct Origin {
     pub peer: Endpoint,
     /// The end that the client connected to.
     pub local: Endpoint,
+    /// The peer is a proxy whose PROXY protocol header names no client.
+    pub is_anonymous: bool,
 }
 
 impl Origin {
+    /// True if a trusted proxy has made the fields about the client, so they count.
+    /// A proxy of connections that does not name its client passes on what the client says.
+    #[must_use]
+    pub fn vouches(&self, proxies: &TrustedProxies) -> bool {
+        !self.is_anonymous && self.is_trusted(proxies)
+    }
+
     /// True if the peer is a trusted proxy.
     #[must_use]
     pub fn is_trusted(&self, proxies: &TrustedProxies) -> bool {

@@ -90,7 +90,8 @@ impl Listening {
                 descriptors::note(&stream);
                 let Ok(local) = stream.local_addr() else { return Ok(None) };
                 let (peer, local) = (peer.into(), local.into());
-                let origin = Origin { listener, scheme, tls: None, peer, local };
+                let origin =
+                    Origin { listener, scheme, tls: None, peer, local, is_anonymous: false };
                 Ok(Some((Accepted::Tcp(Tcp::new(stream)), origin)))
             }
             Socket::Unix(socket, path) => {
@@ -98,7 +99,8 @@ impl Listening {
                 descriptors::note(&stream);
                 let local = Endpoint::Unix(Some(Rc::clone(path)));
                 let peer = Endpoint::Unix(None);
-                let origin = Origin { listener, scheme, tls: None, peer, local };
+                let is_anonymous = false;
+                let origin = Origin { listener, scheme, tls: None, peer, local, is_anonymous };
                 Ok(Some((Accepted::Unix(Unix::new(stream)), origin)))
             }
         }

@@ -52,8 +52,9 @@ pub(super) async fn take_header(
         // The connection counts as idle: it has sent no request.
         () = lifecycle.evicted(Past::Nothing, false) => return None,
     };
-    if let Some((peer, local)) = ends {
-        (origin.peer, origin.local) = (peer, local);
+    match ends {
+        Some((peer, local)) => (origin.peer, origin.local) = (peer, local),
+        None => origin.is_anonymous = true,
     }
     buffer.advance(len);
     Some(buffer)
