@@ -280,11 +280,6 @@ impl RunningFront {
         self.means.log.reopen(in_use);
     }
 
-    /// Waits until a draining front is ordered to end at once.
-    pub(super) async fn told_to_cut(self: &Rc<Self>, orders: &mut impl Orders) {
-        while self.follow(orders).await != ShutdownMode::Cut {}
-    }
-
     /// Asks every event loop for its state.
     fn status(&self, reply: oneshot::Sender<Status>) -> impl Future<Output = ()> + use<> {
         let (sender, mut said) = mpsc::unbounded_channel();
