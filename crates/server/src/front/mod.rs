@@ -11,11 +11,16 @@ mod exporter;
 mod fleet;
 mod generation;
 mod listener;
+mod loop_listeners;
+mod loop_pools;
+mod loop_status;
 mod orders;
 mod pool_status;
 mod proxy_header;
+mod reload;
 mod running;
 mod running_loop;
+mod running_pool;
 mod shutdown;
 mod warming;
 
