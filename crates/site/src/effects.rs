@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use bytes::Bytes;
 use http::StatusCode;
-use sendoff_config::{Authorizer, BasicAuth, Cache, PageCache, Rate, RouteSettings};
+use sendoff_config::{Authorizer, BasicAuth, Cache, Rate, RouteSettings};
 use sendoff_lua_host::{ScriptAnswer, Traces};
 use sendoff_message::request::Request;
 use sendoff_message::request::{LimitKey, RouteId};
@@ -32,8 +32,6 @@ pub struct Effects {
     pub response_headers: Vec<Rc<FieldChanges>>,
     /// The instructions for caches.
     pub cache: Option<Rc<Cache>>,
-    /// The use of the page cache for the path to which the request was led last.
-    pub(super) page_cache_elsewhere: Option<PageCache>,
     /// A route's condition holds in some readings of the request only: applications may read the
     /// request otherwise, and its page is not kept.
     pub is_ambiguous: bool,

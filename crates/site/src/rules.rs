@@ -10,7 +10,9 @@ use std::rc::Rc;
 
 use bytes::Bytes;
 use http::StatusCode;
-use sendoff_config::{Authorizer, BasicAuth, Cache, Clients, PoolConfig, Rate, RouteSettings};
+use sendoff_config::{
+    Authorizer, BasicAuth, Cache, Clients, PageCache, PoolConfig, Rate, RouteSettings,
+};
 use sendoff_lua::Phase;
 use sendoff_lua_host::{Asks, Call, ScriptsResult, SiteScripts, without_dots};
 use sendoff_message::request::RouteId;
@@ -163,25 +165,24 @@ impl CompiledRoutes {
 
     /// Applies the access rules and the limits of the routes to a path that the request was led to
     /// and that the routes have not seen: a script without its path info, an index file, a path made
-    /// by a later route or by `.htaccess` files, a path without parameters. Returns the answer if
-    /// they refuse access. A password, in addition to those already required, an authorizer, a
-    /// filter, a limit or a restriction of the script becomes an effect.
+    /// by a later route or by `.htaccess` files, a path without parameters. A password, in addition
+    /// to those already required, an authorizer, a filter, a limit or a restriction of the script
+    /// becomes an effect. Returns the use of the page cache for this path, if a route sets it.
+    ///
+    /// # Errors
+    /// The routes refuse access; this is the answer.
     pub(super) async fn protect(
         &self,
         folders: Folders<'_>,
         request: &mut Request,
         effects: &mut Effects,
-    ) -> Option<Answer> {
+    ) -> Result<Option<PageCache>, Answer> {
         let (mut auth, mut page_cache) = (None, None);
         let mut of_script = RouteSettings::default();
         for (number, route) in self.routes.iter().enumerate() {
-            let matched = match route.matched(request, &self.maps) {
-                Ok(matched) => matched,
-                Err(answer) => return Some(answer),
-            };
-            let Some(matched) = matched else { continue };
+            let Some(matched) = route.matched(request, &self.maps)? else { continue };
             if let Some(refused) = route.refusal(request) {
-                return Some(refused);
+                return Err(refused);
             }
             effects.is_ambiguous |= matched.is_ambiguous;
             auth = route.auth.as_ref().or(auth);
@@ -206,12 +207,12 @@ impl CompiledRoutes {
                     Applied::Answer(answer) => {
                         // The script's answer is for clients that have the password.
                         effects.authenticate_also(auth);
-                        return Some(answer);
+                        return Err(answer);
                     }
                     Applied::Restart => {
                         let why = "a script begins the request again on a path that it was led to";
                         let why = format!("{}: {why}", route.origin);
-                        return Some(Answer::refused(StatusCode::INTERNAL_SERVER_ERROR, why));
+                        return Err(Answer::refused(StatusCode::INTERNAL_SERVER_ERROR, why));
                     }
                 }
             }
@@ -221,15 +222,14 @@ impl CompiledRoutes {
                 None => {}
                 Some(CompiledHandler::Deny { status }) => {
                     let why = format!("{} denies it", route.origin);
-                    return Some(Answer::refused(*status, why));
+                    return Err(Answer::refused(*status, why));
                 }
                 Some(_) => break,
             }
         }
         effects.authenticate_also(auth);
         effects.restrict(&of_script);
-        effects.page_cache_elsewhere = page_cache;
-        None
+        Ok(page_cache)
     }
 
     /// Adds the limits of the routes that concern a path to which a request will be led once the
