@@ -12,7 +12,7 @@ use sendoff_static_files::{
     CacheShare, Entry, FileCache, Found, Identity, MediaTypes, PathKind, Refusal, Root, WritingUser,
 };
 
-use crate::path::contains;
+use sendoff_config::url_path::contains;
 
 /// All folders of a site, longest path first. The root is the last.
 #[derive(Debug)]

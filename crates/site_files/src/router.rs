@@ -18,7 +18,7 @@ use self::scripts::Worker;
 pub use self::target::{PathTarget, Script, Upstream};
 use crate::mounts::Mounts;
 use crate::never_served::{Exceptions, is_source};
-use crate::path::has_ending;
+use sendoff_config::url_path::has_ending;
 
 /// Finds the files and scripts of the site's folders by path.
 #[derive(Debug)]
