@@ -22,8 +22,8 @@
 //! ```
 //!
 //! [`Call`](crate::application::script::Call) is continued in `response/pass_on.rs`;
-//! `respond_before_renewal` and `CacheLookup` are in `cached.rs`, and a response passes one filter of
-//! the two. `answer_for` is in `dispatch/mod.rs`. Before these, some handlers change a head by a
+//! `respond_before_renewal` is in `cached.rs`, `CacheLookup::ask` in `cached/make.rs`, and a response
+//! passes one filter of the two. `answer_for` is in `dispatch/mod.rs`. Before these, some handlers change a head by a
 //! [`HeadFilter`] of their own, such as the status of an error page.
 
 use bytes::Bytes;
