@@ -1,13 +1,14 @@
 //! The files of pages.
 
-use std::fs;
+use std::fs::{self, File};
 use std::io::{self, Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{FlockOperation, flock};
+use rustix::fs::{FlockOperation, OFlags, flock};
 use tempfile::{Builder, NamedTempFile};
 
-use crate::page::{Facts, Page, open};
+use crate::page::{Facts, Page};
 
 /// Most bytes of a file with facts: more than a response head may have.
 const MOST_FACTS: u64 = 1 << 20;
@@ -85,6 +86,18 @@ impl Folder {
             Err(io::ErrorKind::InvalidData.into())
         }
     }
+}
+
+/// Opens a file of the folder. Also returns its length. Scripts of the same user can put anything
+/// there: `O_NONBLOCK` keeps a pipe from blocking the caller, and `O_NOFOLLOW` refuses links.
+///
+/// # Errors
+/// The file cannot be opened or is not a regular file.
+pub(super) fn open(path: &Path) -> io::Result<(File, u64)> {
+    let flags = (OFlags::NONBLOCK | OFlags::NOFOLLOW).bits().cast_signed();
+    let file = File::options().read(true).custom_flags(flags).open(path)?;
+    let data = file.metadata()?;
+    if data.is_file() { Ok((file, data.len())) } else { Err(io::ErrorKind::InvalidData.into()) }
 }
 
 fn read_facts(path: &Path) -> io::Result<Facts> {

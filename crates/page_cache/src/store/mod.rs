@@ -31,10 +31,10 @@ use super::bodies;
 use super::flights::{Flight, Flights, MakePermit};
 use super::key::{Hash, Key};
 use super::lscache::LsCacheRequest;
-use super::page::{Facts, Page, Renewed, open};
+use super::page::{Facts, Page, Renewed};
 use super::purge::{Purge, PurgeCount};
 use super::warm::Watchers;
-use folder::Folder;
+use folder::{Folder, open};
 use index::PageIndex;
 
 /// Bytes of all pages that are being made.
