@@ -23,8 +23,8 @@
 //!
 //! [`Call`](crate::application::script::Call) is continued in `response/pass_on.rs`;
 //! `respond_before_renewal` is in `cached.rs`, `CacheLookup::ask` in `cached/make.rs`, and a response
-//! passes one filter of the two. `answer_for` is in `dispatch/mod.rs`. Before these, some handlers change a head by a
-//! [`HeadFilter`] of their own, such as the status of an error page.
+//! passes one filter of the two. `answer_for` is in `dispatch/mod.rs`. Before these, some handlers
+//! change a head by a [`HeadFilter`] of their own, such as the status of an error page.
 
 use bytes::Bytes;
 use http::Version;
