@@ -8,6 +8,7 @@
 //!  Paced       limits the rate                    X-Accel-Limit-Rate     Call::pass_on_changed
 //!  HeadFilter  adds the charset                   X-Accel-Charset        Call::pass_on_changed
 //!  HeadFilter  binds the client to a host         the upstream does so   Call::pass_on
+//!  WebResponse speaks gRPC-Web                    the client's call does  proxy::respond
 //!  Recorder    records for the page cache         the page may be kept   CacheLookup::ask
 //!  HeadFilter  purges changed pages               the method is unsafe   respond_before_renewal
 //!  Capture     takes a page with fragments in     the site assembles     esi::ask
