@@ -5,6 +5,7 @@ use std::future::poll_fn;
 use bytes::{Bytes, BytesMut};
 use sendoff_delivery::Progress;
 use sendoff_delivery::segment::Segment;
+use sendoff_delivery_stats::patience::Patience;
 use sendoff_exchange::sink::{Fit, Room, Sink, flush, unless_gone};
 use sendoff_message::Cut;
 use sendoff_message::request::Request;
@@ -15,11 +16,10 @@ use sendoff_site::Site;
 use sendoff_site::naming::Naming;
 use sendoff_upstream::error::UpstreamErrorKind;
 use sendoff_upstream::inbox::Event;
+use sendoff_zero_copy::{self as zero_copy, ZeroCopy};
 use tokio::time::Instant;
 
 use crate::exchange::UpstreamExchange;
-use sendoff_delivery_stats::patience::Patience;
-use sendoff_zero_copy::{self as zero_copy, ZeroCopy};
 
 /// The length of a body, as far as it ends the response before the application does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use http::{Method, StatusCode, Version};
 use sendoff_application_request::public_urls::make_public;
 use sendoff_application_response::beginning::{NoAnswer, ResponseStart};
 use sendoff_application_response::exchange::UpstreamExchange;
@@ -29,7 +30,6 @@ use crate::application::retry::{is_repeatable, log_retry};
 use crate::application::script::Call;
 use crate::context::Context;
 use crate::outcome::Outcome;
-use ::http::{Method, StatusCode, Version};
 
 /// The application to which a route passes a request, and the matched prefix.
 #[derive(Debug, Clone, Copy)]

@@ -31,6 +31,7 @@ use sendoff_site::naming::Naming;
 use sendoff_site_files::sendable::{Denied, Sendable};
 use sendoff_static_files::Entry;
 use sendoff_upstream_fastcgi::application::Application;
+use sendoff_zero_copy::{self as zero_copy, ZeroCopy};
 
 use crate::application::script::Call;
 use crate::context::Context;
@@ -40,7 +41,6 @@ use crate::response::internal_redirect;
 use crate::response::named;
 use crate::response::reproxy;
 use crate::response::requirements::{NotMet, check};
-use sendoff_zero_copy::{self as zero_copy, ZeroCopy};
 
 /// The source of a response's body.
 enum BodySource {

@@ -1,8 +1,8 @@
 //! Questions to web services, and the request fields that their answers set.
 
-use ::http::header::CONTENT_TYPE;
-use ::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use bytes::Bytes;
+use http::header::CONTENT_TYPE;
+use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use sendoff_application_response::failure::ApplicationFailure;
 use sendoff_config::HttpAuthorizer;
 use sendoff_http1::client::claim;
