@@ -13,9 +13,9 @@ use sendoff_message::request::Request;
 use sendoff_site_files::router::{PathTarget, Script, Upstream};
 
 use crate::Site;
-use crate::decision::User;
 use crate::effects::{Answer, Effects, FailedRequest};
 use crate::htaccess::Htaccess;
+use crate::htaccess::decision::User;
 use crate::pool_page::PoolPage;
 use crate::rules::{Applied, Folders};
 

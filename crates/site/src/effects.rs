@@ -15,8 +15,8 @@ use sendoff_site_files::router::PathTarget;
 use sendoff_static_files::Entry;
 
 use super::decided_for::DecidedFor;
-use super::decision::Decision;
 use super::field_change::FieldChanges;
+use super::htaccess::decision::HtaccessDecision;
 use super::pool_page::PoolPage;
 
 /// The effects of routes, except for the choice of the handler.
@@ -68,8 +68,8 @@ pub struct Effects {
     pub(super) max_body_behind: Option<u64>,
     /// Lua scripts that run once the head of the response is known.
     pub lua_response: Vec<Rc<[PathBuf]>>,
-    /// The outcome of the `.htaccess` files for the request.
-    pub htaccess: Option<Rc<Decision>>,
+    /// The decision of the `.htaccess` files about the request.
+    pub htaccess: Option<Rc<HtaccessDecision>>,
     /// The answer of a route, kept until the client shows the password that `.htaccess` files ask
     /// for.
     pub(super) of_route: Option<Box<Answer>>,
@@ -381,7 +381,7 @@ pub struct FailedRequest<'a> {
     /// The failed request.
     pub request: &'a Request,
     /// The outcome of the `.htaccess` files for it.
-    pub decision: Option<&'a Decision>,
+    pub decision: Option<&'a HtaccessDecision>,
 }
 
 #[cfg(test)]

@@ -1,5 +1,14 @@
 //! The front: event loops, each on its own thread. They share the pools of workers and the state in
 //! `running_loop::SharedByLoops`.
+//!
+//! - `beginning`, `shutdown`: everything before the event loops run, and their end
+//! - `running`, `reload`, `running_pool`: the front follows orders, and receives workers
+//! - `event_loop`, `running_loop`, `loop_listeners`, `loop_pools`, `loop_status`: the same for one
+//!   event loop
+//! - `generation`: the configuration and the applications from one reload to the next
+//! - `listener`, `accept`, `proxy_header`, `budget`: connections of clients, and descriptors for them
+//! - `fleet`, `exporter`, `collector`: threads beside the event loops
+//! - `warming`: pages that are made before clients ask for them
 
 mod accept;
 mod announce;
