@@ -62,8 +62,8 @@ pub(super) async fn handle(
             respond_with(context, cached::OriginApplication::Script(script), sink).await
         }
         Answer::Proxy { application, prefix } => {
-            let passed = proxy::Passed { application: *application, prefix: *prefix };
-            respond_with(context, cached::OriginApplication::Proxy(passed), sink).await
+            let proxied = proxy::ProxyTarget { application: *application, prefix: *prefix };
+            respond_with(context, cached::OriginApplication::Proxy(proxied), sink).await
         }
         Answer::Path(PathTarget::File(entry)) => file::respond(context, entry, sink).await,
         Answer::Path(PathTarget::Listing) => Box::pin(listing::respond(context, sink)).await,

@@ -23,7 +23,7 @@ use sendoff_site::effects::{AccessRequirements, Effects};
 use sendoff_site::{InternalTarget, Rewrites};
 use sendoff_site_files::sendable::Denied;
 
-use crate::application::proxy::{self, Passed};
+use crate::application::proxy::{self, ProxyTarget};
 use crate::application::script::Call;
 use crate::context::Context;
 use crate::head_rules;
@@ -209,9 +209,9 @@ async fn ask(
 ) -> Result<Result<(UpstreamExchange, Box<ReceivedHead>), ApplicationFailure>, Cut> {
     let context = Context { request: &target.request, effects: &target.effects, ..call.context };
     let gateway = &context.services.gateways[context.site.number][target.internal.application];
-    let passed =
-        Passed { application: target.internal.application, prefix: target.internal.prefix };
-    let message = match proxy::message(&context, gateway, passed, sink) {
+    let proxied =
+        ProxyTarget { application: target.internal.application, prefix: target.internal.prefix };
+    let message = match proxy::message(&context, gateway, proxied, sink) {
         Ok(message) => message,
         Err(ApplicationFailure { why, .. }) => {
             return Ok(Err(ApplicationFailure::bad_gateway(why)));

@@ -41,7 +41,7 @@ pub(super) struct RunningPool {
     pub(super) application: Option<Attached>,
 }
 
-/// The meaning of a pool for the front.
+/// The state of a pool, which gives the end of its socket a meaning.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Phase {
     /// The workers are awaited: a closed socket fails the reload that brings the pool.
