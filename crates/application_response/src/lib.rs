@@ -11,6 +11,7 @@ pub mod exchange;
 pub mod failure;
 pub mod fields;
 pub mod host_cookie;
+pub mod named_url;
 pub mod rate_limit;
 pub mod relay;
 pub mod sendfile2;

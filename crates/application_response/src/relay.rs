@@ -5,6 +5,7 @@ use std::future::poll_fn;
 use bytes::{Bytes, BytesMut};
 use sendoff_delivery::Progress;
 use sendoff_delivery::segment::Segment;
+use sendoff_delivery_stats::patience::Patience;
 use sendoff_exchange::sink::{Fit, Room, Sink, flush, unless_gone};
 use sendoff_message::Cut;
 use sendoff_message::request::Request;
@@ -15,21 +16,39 @@ use sendoff_site::Site;
 use sendoff_site::naming::Naming;
 use sendoff_upstream::error::UpstreamErrorKind;
 use sendoff_upstream::inbox::Event;
+use sendoff_zero_copy::{self as zero_copy, ZeroCopy};
 use tokio::time::Instant;
 
 use crate::exchange::UpstreamExchange;
-use sendoff_delivery_stats::patience::Patience;
-use sendoff_zero_copy::{self as zero_copy, ZeroCopy};
+
+/// The length of a body, as far as it ends the response before the application does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BodyLength {
+    /// The response has no body (HEAD, 204, 304), so the client needs no further output.
+    NoBody,
+    /// Nothing can follow a body of this length.
+    Announced(u64),
+    /// The response ends when the application says so.
+    Open,
+}
+
+impl BodyLength {
+    /// The number of bytes at which the response is complete.
+    fn complete_at(self) -> Option<u64> {
+        match self {
+            Self::NoBody => Some(0),
+            Self::Announced(length) => Some(length),
+            Self::Open => None,
+        }
+    }
+}
 
 /// The state of a body when the relay begins.
 pub struct RelayedBody<'a> {
     /// Bytes that came with the header block.
     pub rest: Bytes,
-    /// The announced length of the body, if nothing can follow it; `None`: the response ends when the
-    /// application says so.
-    pub length: Option<u64>,
-    /// The response has no body (HEAD, 204, 304), so the client needs no further output.
-    pub has_none: bool,
+    /// The length, if nothing can follow a body of it.
+    pub length: BodyLength,
     /// The application has sent more than its announced length.
     pub surplus: bool,
     /// The reader of the names in the body, if there are any.
@@ -56,7 +75,7 @@ pub async fn pass_body(
         zero_copy: body.zero_copy,
         named: 0,
         surplus: body.surplus,
-        left: body.length,
+        left: body.length.complete_at(),
         short: ShortSegments::default(),
         is_unbuffered: body.is_unbuffered,
         patience: body.patience,
@@ -83,10 +102,10 @@ pub async fn pass_body(
         return Err(Cut::application(why));
     }
     // The exchange's resources are free before the wait for a slow client.
-    match has_ended {
-        HasEnded::Body if !body.has_none => exchange.drain(),
+    match (has_ended, body.length) {
         // An endless stream would hold its worker after a HEAD.
-        HasEnded::Body | HasEnded::Application => drop(exchange),
+        (HasEnded::Application, _) | (_, BodyLength::NoBody) => drop(exchange),
+        (HasEnded::Body, BodyLength::Announced(_) | BodyLength::Open) => exchange.drain(),
     }
     if let Some(trailers) = trailers {
         sink.trailers(trailers)?;

@@ -40,6 +40,7 @@ mod traces;
 mod trusted_proxies;
 pub mod units;
 mod upstream;
+pub mod url_path;
 
 pub use access_log::{AccessLog, LogFormat, LogPart, LogTarget, SiteLog, Values, Variable};
 pub use account::Account;

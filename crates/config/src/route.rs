@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::compression::Compress;
 use crate::maps::MapCondition;
+use crate::url_path::contains;
 
 /// One route.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -60,13 +61,11 @@ impl Conditions {
     #[must_use]
     pub fn path_text(&self, path: &[u8]) -> Option<String> {
         let Self { paths, prefixes, extensions, expression, .. } = self;
-        let is_beneath = |folder: &&String| {
-            path.strip_prefix(folder.as_bytes()).is_some_and(|rest| matches!(rest, [] | [b'/', ..]))
-        };
         if let Some(path) = paths.iter().find(|known| known.as_bytes() == path) {
             return Some(path.clone());
         }
-        let folder = prefixes.iter().filter(is_beneath).max_by_key(|folder| folder.len());
+        let folders = prefixes.iter().filter(|folder| contains(folder.as_bytes(), path));
+        let folder = folders.max_by_key(|folder| folder.len());
         if let Some(folder) = folder.or(prefixes.first()) {
             return Some(format!("{folder}/*"));
         }

@@ -23,7 +23,8 @@ pub struct Site {
     /// The hosts that it answers for; empty: every host that no other site on the listener answers
     /// for.
     pub hosts: Vec<Host>,
-    /// The numbers of its listeners in `Config::listen`.
+    /// The numbers of its listeners in `Config::listen`; in a front that has reloaded, the places
+    /// that listeners keep across reloads.
     pub listeners: Vec<usize>,
     /// TLS on its listeners with TLS; `None`: the site has no certificate.
     pub tls: Option<Tls>,

@@ -13,8 +13,9 @@ use sendoff_fastcgi::direct::Sent;
 use sendoff_report::explain::Report;
 use sendoff_report::log_line::Notes;
 
-/// The client of one response. It is implemented by protocols and by stand-ins for a client
-/// ([`NoClient`], `sendoff explain`), but not by filters.
+/// The client of one response. It is implemented by protocols, by stand-ins for a client
+/// ([`NoClient`], `sendoff explain`), and by the recorder of the page cache, which goes on after its
+/// client has left. Other filters pass the client of the next sink on.
 pub trait Client {
     /// Ready when the client has gone: it has closed the connection or its sending direction, which
     /// nginx takes for the end as well.

@@ -38,6 +38,11 @@ impl<K: Eq + Hash> Counts<K> {
         }
     }
 
+    /// True if [`add`](Self::add) would add one now.
+    fn has_room(&self, key: &K, most: u64) -> bool {
+        self.all().get(key).map_or(0, |count| u64::from(*count)) < most
+    }
+
     fn remove(&self, key: K) {
         if let Entry::Occupied(mut count) = self.all().entry(key) {
             match count.get() {
@@ -111,17 +116,17 @@ impl Connections {
         self.of_clients.add(who, most)
     }
 
-    /// Notes that a connection has ended; `None`: it was not counted for a client.
-    pub(crate) fn end(&self, who: Option<Who>) {
-        self.uncount(who);
-        self.count.fetch_sub(1, Ordering::Relaxed);
+    /// True if the client has fewer connections than `most`.
+    pub fn has_room_for(&self, who: Who, most: u64) -> bool {
+        self.of_clients.has_room(&who, most)
     }
 
-    /// Takes a connection off its client's count; `None`: it was not counted for a client.
-    pub(crate) fn uncount(&self, who: Option<Who>) {
+    /// Notes that a connection has ended; `None`: it was not counted for a client.
+    pub(crate) fn end(&self, who: Option<Who>) {
         if let Some(who) = who {
             self.of_clients.remove(who);
         }
+        self.count.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -168,7 +173,9 @@ mod tests {
         (0..4).for_each(|_| connections.begin());
         let taken = [ONE, ONE, ONE, OTHER].map(|who| connections.count_for(who, 2));
         assert_eq!((taken, connections.count()), ([true, true, false, true], 4));
+        assert!(!connections.has_room_for(ONE, 2) && connections.has_room_for(OTHER, 2));
         connections.end(Some(ONE));
+        assert!(connections.has_room_for(ONE, 2));
         assert!(connections.count_for(ONE, 2) && !connections.count_for(ONE, 2));
         for who in [Some(ONE), Some(ONE), Some(OTHER)] {
             connections.end(who);

@@ -289,11 +289,6 @@ impl ConnectionGuard {
         self.who = added.then_some(who);
         added
     }
-
-    /// Takes the connection off its client's count.
-    pub fn uncount(&mut self) {
-        self.lifecycle.all.uncount(self.who.take());
-    }
 }
 
 impl Drop for ConnectionGuard {

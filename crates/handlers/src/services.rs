@@ -10,9 +10,13 @@ use rustls::ServerConfig;
 use sendoff_auth::Auth;
 use sendoff_compress::Compressor;
 use sendoff_config::Config;
+use sendoff_delivery_stats::lending_stats::AllLendingStats;
+use sendoff_delivery_stats::patience::Patience;
+use sendoff_delivery_stats::sizes::Sizes;
 use sendoff_exchange::clients::RequestCounts;
 use sendoff_exchange::rates::Rates;
 use sendoff_message::Clock;
+use sendoff_observe::gather::Gatherer;
 use sendoff_page_cache::PageCache;
 use sendoff_report::access_log::Logs;
 use sendoff_report::at_work::AtWork;
@@ -29,10 +33,6 @@ use tokio::sync::watch;
 
 use crate::challenges::Challenges;
 use crate::esi::KeptMarkup;
-use sendoff_delivery_stats::lending_stats::AllLendingStats;
-use sendoff_delivery_stats::patience::Patience;
-use sendoff_delivery_stats::sizes::Sizes;
-use sendoff_observe::gather::Gatherer;
 
 /// The sites, the upstreams, and the statistics about scripts. A reload makes a new value, which
 /// shares the unchanged parts.
@@ -55,7 +55,7 @@ pub struct Services {
     pub tls: Arc<[Option<SiteTls>]>,
     /// The keys of session tickets for clients that show no certificate.
     pub tickets: Tickets,
-    /// TLS configurations for HTTP/3 by the number of the listener, made at its first packet.
+    /// TLS configurations for HTTP/3 by the place of the listener, made at its first packet.
     pub quic: RefCell<HashMap<usize, Arc<ServerConfig>>>,
     /// Answers to authorities that check names (ACME).
     pub challenges: Arc<Challenges>,

@@ -2,7 +2,6 @@
 
 use std::fmt;
 use std::io;
-use std::os::fd::BorrowedFd;
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
@@ -11,21 +10,20 @@ use http::{Method, StatusCode, Version};
 use sendoff_config::Party;
 use sendoff_delivery::segment::Segment;
 use sendoff_delivery::{Progress, SendQueue, SendTimer, send_pace};
-use sendoff_exchange::client::{Client, Lender, Terms};
+use sendoff_exchange::client::{Client, Lender};
 use sendoff_exchange::lifecycle::{Lifecycle, StartingGuard};
 use sendoff_exchange::service::Service;
 use sendoff_exchange::sink::{Fit, Room, Sink};
 use sendoff_exchange::tunnel::{Switch, TunnelLine};
-use sendoff_fastcgi::direct::Sent;
 use sendoff_http1::{HeadEncoder, takes_trailers};
+use sendoff_message::Cut;
 use sendoff_message::request::{Endpoint, Request, named, protocol};
 use sendoff_message::response::{Field, Framing, ResponseEnd, ResponseHead, Trailers};
-use sendoff_message::{Cut, Fault};
 use sendoff_report::log_line::{BodyBytes, CLIENT_LEFT, LogLine, Notes};
 use sendoff_transport::Transport;
 use tokio::time::Instant;
 
-use super::framed::{Framed, framing_of};
+use super::framed::Framed;
 use super::incoming::{BodyEnd, Unread};
 use super::tunnel::{ConnectionTunnel, Unsent};
 
@@ -38,10 +36,6 @@ const READ_MORE: usize = 1024;
 
 /// Room for the response head beside its fields: the status line and the framing, in bytes.
 const OTHER_LINES: usize = 192;
-
-/// The status in the access log if a borrower of the socket has cut the response: only the borrower
-/// knew the status with which it began.
-const BORROWER_FAILED: u16 = 502;
 
 /// The parts of a request that framing and the log need.
 #[derive(Debug, Clone)]
@@ -89,7 +83,7 @@ impl fmt::Display for RequestLine {
 ///   └── interim() ────┘        Waiting ── switch() ──▶ Switched
 /// ```
 #[derive(Debug, Clone, Copy)]
-enum State {
+pub(super) enum State {
     /// Nothing has been sent.
     Waiting,
     /// A borrower may write to the socket. Its framing of these bytes is unknown if it dies; the
@@ -105,40 +99,40 @@ enum State {
 
 /// One response. Dropping it writes its line to the access log, however it ended.
 pub(super) struct Exchange<'c, T: Transport, S: Service> {
-    transport: &'c mut T,
+    pub(super) transport: &'c mut T,
     /// The peer of the connection.
     client: &'c Endpoint,
     service: &'c S,
     lifecycle: &'c Lifecycle,
-    starting: &'c mut Option<StartingGuard>,
+    pub(super) starting: &'c mut Option<StartingGuard>,
     /// Bytes that the client has sent behind this request.
     read_ahead: &'c mut BytesMut,
     /// True if the client took the previous response on this connection as fast as it was made.
-    kept_up_before: &'c mut bool,
+    pub(super) kept_up_before: &'c mut bool,
     /// The party that the connection has been lent to.
-    lent_to: &'c mut Option<Rc<Party>>,
-    asked: RequestFacts,
+    pub(super) lent_to: &'c mut Option<Rc<Party>>,
+    pub(super) asked: RequestFacts,
     /// `None` if the request was refused before it could be understood.
     request: Option<&'c Request>,
-    queue: SendQueue,
+    pub(super) queue: SendQueue,
     /// The fields to send behind a chunked body.
     trailers: Option<Trailers>,
-    state: State,
-    unread: Unread,
-    framed: Framed,
-    keep_alive: bool,
-    kept_up: bool,
+    pub(super) state: State,
+    pub(super) unread: Unread,
+    pub(super) framed: Framed,
+    pub(super) keep_alive: bool,
+    pub(super) kept_up: bool,
     /// The socket may not be lent.
-    is_withheld: bool,
+    pub(super) is_withheld: bool,
     /// Bytes of interim responses.
     interim_len: u64,
-    body: BodyBytes,
-    notes: Notes,
+    pub(super) body: BodyBytes,
+    pub(super) notes: Notes,
     /// The transport's count of sent bytes when this exchange began.
     sent_before: u64,
     /// The status, and the bytes sent by a borrower, for the access log if this process has begun
     /// no response.
-    unanswered: (u16, u64),
+    pub(super) unanswered: (u16, u64),
     timer: SendTimer,
 }
 
@@ -264,14 +258,6 @@ impl<'c, T: Transport, S: Service> Exchange<'c, T, S> {
         named(&self.asked.line, self.request)
     }
 
-    /// Notes whose fault ends the response early. The default is the client's.
-    pub(super) fn note_fault(&mut self, fault: Fault) {
-        if fault != Fault::Client && matches!(self.state, State::Lent(_)) {
-            let written = self.transport.written_elsewhere().map_or(0, |written| *written.start());
-            self.unanswered = (BORROWER_FAILED, written);
-        }
-    }
-
     fn push_raw(&mut self, bytes: Bytes) -> io::Result<()> {
         self.body.copied += bytes.len() as u64;
         self.queue.push_bytes(bytes)
@@ -310,13 +296,6 @@ impl<'c, T: Transport, S: Service> Exchange<'c, T, S> {
             self.queue.push_bytes(after)?;
         }
         Ok(())
-    }
-
-    /// The client has closed its end. `Pending` if a borrower has written: the client may have
-    /// received a complete response that the borrower has not reported yet.
-    fn gone(&self) -> Poll<()> {
-        let may_be_complete = matches!(self.state, State::Lent(_)) && !self.is_untouched();
-        if may_be_complete { Poll::Pending } else { Poll::Ready(()) }
     }
 
     fn log(&self) {
@@ -487,67 +466,6 @@ impl<T: Transport, S: Service> Client for Exchange<'_, T, S> {
 
     fn notes(&mut self) -> &mut Notes {
         &mut self.notes
-    }
-}
-
-impl<T: Transport, S: Service> Lender for Exchange<'_, T, S> {
-    fn may_lend(&self, party: Option<&Party>) -> bool {
-        // A response to HEAD has no body, so there is nothing large to write.
-        let has_all = matches!(self.unread, Unread::Nothing);
-        (party.is_some() || !self.asked.keep_alive)
-            && self.asked.method != Method::HEAD
-            && !self.is_withheld
-            && has_all
-            && self.queue.is_empty()
-            && *self.kept_up_before
-    }
-
-    fn lend(&mut self, party: Option<&Rc<Party>>) -> Option<Terms> {
-        // Late bytes of an earlier borrower would be attributed to the next one.
-        if !self.may_lend(party.map(|party| &**party)) || !self.is_untouched() {
-            return None;
-        }
-        self.transport.lend()?;
-        *self.lent_to = party.cloned();
-        let http_10 = self.asked.version == Version::HTTP_10;
-        *self.starting = None;
-        self.state = State::Lent(if http_10 { Framing::Close } else { Framing::Chunked });
-        Some(Terms { http_10, keep_alive: self.keep_alive })
-    }
-
-    fn socket(&mut self, borrower: &dyn fmt::Display) -> Option<BorrowedFd<'_>> {
-        if !matches!(self.state, State::Lent(_)) {
-            return None;
-        }
-        self.transport.note_borrower(borrower);
-        self.transport.lend()
-    }
-
-    fn is_untouched(&self) -> bool {
-        self.transport.written_elsewhere().is_ok_and(|written| *written.end() == 0)
-    }
-
-    fn resume(&mut self, status: StatusCode, sent: &Sent) -> io::Result<()> {
-        let lie = |what| Err(io::Error::new(io::ErrorKind::InvalidData, what));
-        let written = self.transport.written_elsewhere()?;
-        if !written.contains(&sent.wire) {
-            return lie(format!(
-                "it says that it wrote {} bytes to the client, it was {}",
-                sent.wire,
-                written.start()
-            ));
-        }
-        if sent.wire.saturating_add(sent.framed) < u64::from(sent.head) {
-            return lie("the head of its response is not whole".to_owned());
-        }
-        self.transport.resume(sent.wire);
-        let head_len = u64::from(sent.head);
-        self.framed = Framed::of(sent);
-        self.kept_up = sent.framed == 0;
-        self.body.copied = sent.wire.saturating_sub(head_len);
-        self.notes.generated += self.body.copied;
-        self.state = State::Begun { status, framing: framing_of(sent.rest), head_len };
-        Ok(())
     }
 }
 

@@ -21,7 +21,8 @@ use tokio::io::Interest;
 use tokio::net::UdpSocket;
 use tokio::sync::watch;
 
-use super::connection::{Driver, run};
+use super::connection::run;
+use super::driver::Driver;
 use super::quic::Quic;
 use super::settings;
 use super::steering::{ConnectionIds, EndpointId, Inbox, MOST, PassedOn, Way};
@@ -38,19 +39,19 @@ const UNPROVED_HANDSHAKES: usize = 64;
 /// A QUIC listener of one event loop.
 #[derive(Debug)]
 pub struct Listener {
-    number: usize,
+    place: usize,
     socket: UdpSocket,
     inbox: Inbox,
 }
 
 impl Listener {
-    /// A listener on a socket that is bound. `number` is the listener's in `Config::listen`.
+    /// A listener on a socket that is bound. `place`: the one by which sites know it.
     ///
     /// # Errors
     /// The event loop cannot watch the socket, or there are no UNIX sockets.
-    pub fn new(number: usize, socket: std::net::UdpSocket) -> io::Result<Self> {
+    pub fn new(place: usize, socket: std::net::UdpSocket) -> io::Result<Self> {
         socket.set_nonblocking(true)?;
-        Ok(Self { number, socket: UdpSocket::from_std(socket)?, inbox: Inbox::open()? })
+        Ok(Self { place, socket: UdpSocket::from_std(socket)?, inbox: Inbox::open()? })
     }
 }
 
@@ -130,7 +131,7 @@ pub async fn serve<S: Service + 'static>(
     admission: impl Admission + 'static,
     is_open: watch::Receiver<()>,
 ) -> io::Result<()> {
-    let Listener { number, socket, inbox } = listener;
+    let Listener { place, socket, inbox } = listener;
     let features = UdpSocketState::new(UdpSockRef::from(&socket))?;
     let (local, may_probe) = (socket.local_addr()?, !features.may_fragment());
     let mut config = EndpointConfig::default();
@@ -143,7 +144,7 @@ pub async fn serve<S: Service + 'static>(
     let accepting = Accepting {
         endpoint,
         inbox,
-        number,
+        place,
         services,
         lifecycle,
         admission: Rc::new(admission),
@@ -156,7 +157,7 @@ pub async fn serve<S: Service + 'static>(
 struct Accepting<S, A> {
     endpoint: Rc<Endpoint>,
     inbox: Inbox,
-    number: usize,
+    place: usize,
     services: Rc<Current<S>>,
     lifecycle: Rc<Lifecycle>,
     admission: Rc<A>,
@@ -317,7 +318,7 @@ impl<S: Service + 'static, A: Admission + 'static> Accepting<S, A> {
             local.set_ip(address);
         }
         Origin {
-            listener: self.number,
+            listener: self.place,
             scheme: Scheme::Https,
             tls: None,
             peer: Address::Ip(incoming.remote_address()),
@@ -330,7 +331,7 @@ impl<S: Service + 'static, A: Admission + 'static> Accepting<S, A> {
     fn set_config(&self) {
         let service = self.services.get();
         let mut known = self.tls.borrow_mut();
-        let tls = match service.quic(self.number) {
+        let tls = match service.quic(self.place) {
             Ok(tls) => tls,
             Err(error) => {
                 if known.take().is_some() {

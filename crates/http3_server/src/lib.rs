@@ -2,8 +2,8 @@
 //! one UDP socket for each event loop, a task for each connection, a task for each request.
 //!
 //! ```text
-//!  UDP socket ─▶ endpoint: datagrams to connections, new connections ─▶ connection: timers,
-//!      ▲                                                                 │ packets, GOAWAY
+//!  UDP socket ─▶ endpoint: datagrams to connections, new connections ─▶ driver: packets, timers
+//!      ▲                                                                 │ connection: GOAWAY,
 //!      └──── packets, many in one call (GSO) ◀───────────────────────────┤ a task for each stream
 //!                                                                        ▼
 //!            quic: streams of the connection ◀── directions ◀── sendoff_streams::serve
@@ -18,6 +18,7 @@
 mod connection;
 mod control;
 mod directions;
+mod driver;
 mod endpoint;
 mod quic;
 mod request;

@@ -4,30 +4,27 @@
 //! meaning. It keeps the bytes that the socket has not taken yet, so a request that is given up
 //! never leaves half a record on the link.
 
-use std::collections::{HashSet, VecDeque};
-use std::fmt;
-
-use bytes::{Bytes, BytesMut};
-use sendoff_fastcgi::channel::Secret;
-use sendoff_fastcgi::direct::Sent;
-use sendoff_fastcgi::handover::{FileId, MAX_EXPLANATION, MAX_FDS_PER_MESSAGE, Record};
-use sendoff_fastcgi::record::{EndRequest, Header, Kind};
-use sendoff_fastcgi::region::Piece;
-use sendoff_fastcgi::{Decoder, RecordPart};
-
+mod broken;
 mod outbox;
-
-/// A record that belongs to no request.
-fn encoded(record: Record) -> Vec<u8> {
-    let mut bytes = Vec::with_capacity(record.wire_len());
-    record.encode(0, &mut bytes);
-    bytes
-}
-
+mod received;
+mod response;
 #[cfg(test)]
 mod tests;
 
+use std::collections::HashSet;
+use std::fmt;
+
+use bytes::Bytes;
+use sendoff_fastcgi::Decoder;
+use sendoff_fastcgi::channel::Secret;
+use sendoff_fastcgi::direct::Sent;
+use sendoff_fastcgi::handover::{FileId, MAX_FDS_PER_MESSAGE, Record};
+use sendoff_fastcgi::record::{Header, Kind};
+use sendoff_fastcgi::region::Piece;
+
+pub use self::broken::Broken;
 pub use self::outbox::Outbox;
+use self::response::{AtEnd, Busy, NamedFile, ResponseProgress, Source};
 
 /// The id of all requests that the front sends. A link carries one request at a time, so the id is
 /// constant.
@@ -157,57 +154,6 @@ pub enum Output<C: Caller> {
     },
 }
 
-/// A violation of the protocol by the worker. The link cannot be used any more.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Broken {
-    /// A record that is malformed.
-    Malformed(sendoff_fastcgi::Error),
-    /// A record of this type is not allowed in this state.
-    OutOfPlace(Kind),
-    /// A record that needs a descriptor came without one.
-    NoDescriptor(Kind),
-    /// More descriptors arrived than records need.
-    TooManyDescriptors,
-    /// More than [`MAX_FILES`] files are open.
-    TooManyFiles,
-    /// `OPEN` of a file id that is already open, or another record with a file id that is not open.
-    WrongFile(Kind),
-    /// An `EXPLAIN` record that is too long.
-    LongExplanation,
-    /// The worker refused the request.
-    Refused,
-    /// The link ended inside a record.
-    Cut,
-}
-
-impl fmt::Display for Broken {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Malformed(error) => write!(f, "it sent a {error}"),
-            Self::OutOfPlace(kind) => write!(f, "a record of type {} out of place", kind.0),
-            Self::NoDescriptor(kind) => {
-                write!(f, "a record of type {} came without its descriptor", kind.0)
-            }
-            Self::TooManyDescriptors => f.write_str("it sent descriptors that no record claims"),
-            Self::TooManyFiles => write!(f, "it opened more than {MAX_FILES} files"),
-            Self::WrongFile(kind) => {
-                write!(f, "a record of type {} with a file id that cannot be", kind.0)
-            }
-            Self::LongExplanation => f.write_str("an explanation that is too long"),
-            Self::Refused => f.write_str("it refused the request"),
-            Self::Cut => f.write_str("it closed the link inside a record"),
-        }
-    }
-}
-
-impl std::error::Error for Broken {}
-
-impl From<sendoff_fastcgi::Error> for Broken {
-    fn from(error: sendoff_fastcgi::Error) -> Self {
-        Self::Malformed(error)
-    }
-}
-
 /// The way in which the worker's end of the link was closed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Hangup {
@@ -268,66 +214,6 @@ enum State<C: Caller> {
     Busy(Busy<C>),
     Detached(C::Held),
     Over,
-}
-
-/// A request that has been, or is being, sent to the worker.
-#[derive(Debug)]
-struct Busy<C: Caller> {
-    held: C::Held,
-    source: Source,
-    /// `None`: the request was given up, and the rest of the response is dropped.
-    recipient: Option<C::Recipient>,
-    progress: ResponseProgress,
-    at_end: AtEnd,
-}
-
-/// The way by which the worker has got a request.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Source {
-    /// Over this link, or over FastCGI.
-    Sent,
-    /// From the ring.
-    Ring {
-        number: u64,
-        /// The record `TAKEN` has come.
-        is_taken: bool,
-    },
-}
-
-/// The progress of a response.
-///
-/// ```text
-///             LENGTH              anything else
-///  Nothing ───────────▶ Length ─────────────────▶ Body
-///     │          anything but LENGTH               ▲
-///     └────────────────────────────────────────────┘
-/// ```
-#[derive(Debug, Clone, Copy)]
-enum ResponseProgress {
-    Nothing(ClientSocket),
-    Length(ClientSocket),
-    Body(NamedFile),
-}
-
-impl ResponseProgress {
-    /// True if the client's socket was lent and not given back.
-    fn is_lent(self) -> bool {
-        matches!(self, Self::Nothing(ClientSocket::Lent) | Self::Length(ClientSocket::Lent))
-    }
-}
-
-/// State of the `NAMED` record, which is allowed once.
-#[derive(Debug, Clone, Copy)]
-enum NamedFile {
-    Absent,
-    Present,
-}
-
-/// State of the link after `END_REQUEST`.
-#[derive(Debug, Clone, Copy)]
-enum AtEnd {
-    Idle,
-    Detached,
 }
 
 /// The link accepts no request now: one is in progress, or the link has ended.
@@ -522,247 +408,11 @@ impl<C: Caller> Front<C> {
         };
         LinkEnd { recipient, held, broken }
     }
-
-    /// The worker's next message; `None` until more has been `received`. Descriptors are taken from
-    /// the front of `descriptors`.
-    ///
-    /// # Errors
-    /// The worker has violated the protocol: call [`Self::broken`] next.
-    pub fn next(
-        &mut self,
-        received: &mut BytesMut,
-        descriptors: &mut VecDeque<C::Received>,
-    ) -> Result<Option<Output<C>>, Broken> {
-        if descriptors.len() > MAX_WAITING_DESCRIPTORS {
-            return Err(Broken::TooManyDescriptors);
-        }
-        while let Some(part) = self.decoder.next(received)? {
-            if let Some(output) = self.part(part, descriptors)? {
-                return Ok(Some(output));
-            }
-        }
-        Ok(None)
-    }
-
-    fn part(
-        &mut self,
-        part: RecordPart,
-        descriptors: &mut VecDeque<C::Received>,
-    ) -> Result<Option<Output<C>>, Broken> {
-        let (RecordPart::Stream { kind, request_id, .. }
-        | RecordPart::EndOfStream { kind, request_id }
-        | RecordPart::Record { kind, request_id, .. }) = part;
-        let expected = match kind {
-            // A worker may write to the log before its first request.
-            Kind::STDERR => request_id,
-            Kind::RECALL | Kind::RELEASE => 0,
-            Kind::CLAIM if request_id != 0 => request_id,
-            _ => self.request_id,
-        };
-        if request_id != expected {
-            return Err(Broken::OutOfPlace(kind));
-        }
-        match part {
-            RecordPart::Stream { kind: Kind::STDOUT, data, .. } => {
-                self.busy(kind)?.body();
-                Ok(Some(Output::Event(Event::Bytes(data))))
-            }
-            RecordPart::Stream { kind: Kind::STDERR, data, .. } => {
-                let ends_record = !self.decoder.is_inside_content();
-                Ok(Some(Output::Log { text: data, ends_record }))
-            }
-            RecordPart::EndOfStream { kind: Kind::STDOUT | Kind::STDERR, .. } => Ok(None),
-            RecordPart::Stream { .. } | RecordPart::EndOfStream { .. } => {
-                Err(Broken::OutOfPlace(kind))
-            }
-            RecordPart::Record { kind: Kind::END_REQUEST, content, .. } => {
-                self.end_request(&content).map(Some)
-            }
-            RecordPart::Record { kind: Kind::EXPLAIN, content, .. } => {
-                if content.len() > MAX_EXPLANATION {
-                    return Err(Broken::LongExplanation);
-                }
-                self.busy(kind)?.body();
-                Ok(Some(Output::Event(Event::Explanation(content))))
-            }
-            RecordPart::Record { kind, content, .. } => match Record::decode(kind, &content)? {
-                Some(record) => self.record(kind, request_id, record, descriptors),
-                None => Err(Broken::OutOfPlace(kind)),
-            },
-        }
-    }
-
-    fn record(
-        &mut self,
-        kind: Kind,
-        request_id: u16,
-        record: Record,
-        descriptors: &mut VecDeque<C::Received>,
-    ) -> Result<Option<Output<C>>, Broken> {
-        let mut descriptor = || descriptors.pop_front().ok_or(Broken::NoDescriptor(kind));
-        Ok(Some(match record {
-            Record::Open(id) => {
-                if self.files.len() == MAX_FILES {
-                    return Err(Broken::TooManyFiles);
-                }
-                if !self.files.insert(id) {
-                    return Err(Broken::WrongFile(kind));
-                }
-                Output::Open(id, descriptor()?)
-            }
-            Record::Segment { file, offset, length } => {
-                if !self.files.contains(&file) {
-                    return Err(Broken::WrongFile(kind));
-                }
-                self.busy(kind)?.body();
-                Output::Event(Event::Segment { file, offset, length })
-            }
-            Record::Recall(id) => {
-                self.files.remove(&id);
-                Output::Recall(id)
-            }
-            Record::Release(id) => {
-                if !self.files.remove(&id) {
-                    return Err(Broken::WrongFile(kind));
-                }
-                Output::Release(id)
-            }
-            Record::Length(length) => {
-                self.busy(kind)?.length()?;
-                Output::Event(Event::Length(length))
-            }
-            Record::Sent(sent) => {
-                self.busy(kind)?.sent()?;
-                Output::Event(Event::Sent(sent))
-            }
-            Record::Named => {
-                let descriptor = descriptor()?;
-                self.busy(kind)?.named()?;
-                Output::Event(Event::Named(descriptor))
-            }
-            Record::Region => {
-                let descriptor = descriptor()?;
-                self.busy(kind)?;
-                Output::Region(descriptor)
-            }
-            Record::Piece(piece) => {
-                self.busy(kind)?.body();
-                Output::Piece(piece)
-            }
-            Record::Detach => {
-                if self.origin == Origin::Channel {
-                    return Err(Broken::OutOfPlace(kind));
-                }
-                self.busy(kind)?.at_end = AtEnd::Detached;
-                return Ok(None);
-            }
-            Record::Ready => match std::mem::replace(&mut self.state, State::Idle) {
-                State::Detached(held) => Output::Ready(held),
-                before => {
-                    self.state = before;
-                    return Err(Broken::OutOfPlace(kind));
-                }
-            },
-            Record::Claim(secret) => {
-                if self.origin != Origin::Channel || !matches!(self.state, State::Idle) {
-                    return Err(Broken::OutOfPlace(kind));
-                }
-                self.request_id = request_id;
-                Output::Claim(secret)
-            }
-            Record::Taken { number, at } => self.taken(number, at)?,
-            // Only FastCGI connections bring tunnels.
-            Record::Tunnel
-            | Record::Body(_)
-            | Record::Ring(_)
-            | Record::Look
-            | Record::Abandon(_) => {
-                return Err(Broken::OutOfPlace(kind));
-            }
-        }))
-    }
-
-    fn taken(&mut self, number: u64, at: u64) -> Result<Output<C>, Broken> {
-        let is_known = match &mut self.state {
-            State::Idle if self.origin == Origin::Pool => false,
-            State::Busy(Busy { source: Source::Ring { number: known, is_taken }, .. })
-                if *known == number && !*is_taken =>
-            {
-                *is_taken = true;
-                true
-            }
-            _ => return Err(Broken::OutOfPlace(Kind::TAKEN)),
-        };
-        Ok(Output::Taken { number, at, is_known })
-    }
-
-    fn end_request(&mut self, content: &[u8]) -> Result<Output<C>, Broken> {
-        let EndRequest { app_status, protocol_status } = EndRequest::decode(content)?;
-        if protocol_status != 0 {
-            return Err(Broken::Refused);
-        }
-        self.busy(Kind::END_REQUEST)?;
-        match std::mem::replace(&mut self.state, State::Idle) {
-            State::Busy(Busy { held, recipient, at_end: AtEnd::Idle, .. }) => {
-                Ok(Output::Ended { recipient, app_status, free: Some(held) })
-            }
-            State::Busy(Busy { held, recipient, at_end: AtEnd::Detached, .. }) => {
-                self.state = State::Detached(held);
-                Ok(Output::Ended { recipient, app_status, free: None })
-            }
-            before => {
-                self.state = before;
-                Err(Broken::OutOfPlace(Kind::END_REQUEST))
-            }
-        }
-    }
-
-    /// The current request; an error if there is none, because a record of this type belongs to
-    /// one.
-    fn busy(&mut self, kind: Kind) -> Result<&mut Busy<C>, Broken> {
-        match &mut self.state {
-            State::Busy(Busy { source: Source::Ring { is_taken: false, .. }, .. }) => {
-                Err(Broken::OutOfPlace(kind))
-            }
-            State::Busy(busy) => Ok(busy),
-            _ => Err(Broken::OutOfPlace(kind)),
-        }
-    }
 }
 
-impl<C: Caller> Busy<C> {
-    /// Notes a part of the response after which neither `LENGTH` nor `SENT` is allowed.
-    fn body(&mut self) {
-        if !matches!(self.progress, ResponseProgress::Body(_)) {
-            self.progress = ResponseProgress::Body(NamedFile::Absent);
-        }
-    }
-
-    fn length(&mut self) -> Result<(), Broken> {
-        match self.progress {
-            ResponseProgress::Nothing(client) => {
-                self.progress = ResponseProgress::Length(client);
-                Ok(())
-            }
-            _ => Err(Broken::OutOfPlace(Kind::LENGTH)),
-        }
-    }
-
-    fn sent(&mut self) -> Result<(), Broken> {
-        if !self.progress.is_lent() {
-            return Err(Broken::OutOfPlace(Kind::SENT));
-        }
-        self.body();
-        Ok(())
-    }
-
-    fn named(&mut self) -> Result<(), Broken> {
-        match self.progress {
-            ResponseProgress::Body(NamedFile::Present) => Err(Broken::OutOfPlace(Kind::NAMED)),
-            _ => {
-                self.progress = ResponseProgress::Body(NamedFile::Present);
-                Ok(())
-            }
-        }
-    }
+/// A record that belongs to no request.
+fn encoded(record: Record) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(record.wire_len());
+    record.encode(0, &mut bytes);
+    bytes
 }

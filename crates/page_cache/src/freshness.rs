@@ -2,7 +2,6 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use super::lscache::Control;
 use http::header::{CACHE_CONTROL, EXPIRES, PRAGMA, SET_COOKIE, VARY};
 use http::{HeaderName, StatusCode};
 use sendoff_config::Keeping;
@@ -10,6 +9,8 @@ use sendoff_esi::surrogate;
 use sendoff_message::response::{Field, ResponseHead};
 use serde::{Deserialize, Serialize};
 use sfv::{BareItem, Dictionary, Item, ListEntry, Parser};
+
+use super::lscache::Control;
 
 /// Longest lifetime of a page.
 const LONGEST: Duration = Duration::from_secs(365 * 24 * 3600);

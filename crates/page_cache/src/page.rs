@@ -1,124 +1,29 @@
 //! A page that is kept.
 
-use std::fs::File;
-use std::io;
-use std::os::unix::fs::OpenOptionsExt;
-use std::path::Path;
+mod answer;
+mod facts;
+mod renewal;
+
 use std::time::{Duration, SystemTime};
 
-use http::header::{IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_UNMODIFIED_SINCE};
-use http::{HeaderMap, HeaderValue, Method, StatusCode};
-use rustix::fs::OFlags;
-use sendoff_config::Keeping;
-use sendoff_delivery::segment::Segment;
+use http::{HeaderMap, StatusCode};
 use sendoff_esi::surrogate;
-use sendoff_message::lscache::is_for_cache;
-use sendoff_message::request::{Request, is_conditional};
 use sendoff_message::response::{Field, ResponseHead};
-use sendoff_static_files::conditional::{ConditionOutcome, Validators};
-use sendoff_static_files::range::Ranges;
-use serde::{Deserialize, Serialize};
 
+pub(super) use self::answer::is_current;
+use self::facts::{COOKIE, Latin1Text, value_of};
+pub(super) use self::facts::{Facts, facts};
+pub(super) use self::renewal::Renewed;
 use super::LARGEST;
 use super::freshness::{self, Times};
 use super::key::{Hash, Key, hex, site_and_address};
-use super::lscache::{self, Labels, LsCacheRequest, Owner, PurgeSubject};
-use super::tags;
-
-/// Stands before the name of a cookie among the request fields that a page varies with. No field has
-/// such a name.
-const COOKIE: &str = "cookie:";
+use super::lscache::{Labels, PurgeSubject};
 
 /// Time for which a page is sent after a purge that asks for old pages while new ones are made.
 const STALE_AFTER_PURGE: Duration = Duration::from_secs(60);
 
 /// Block size of most disks, in bytes.
 const BLOCK: u64 = 4096;
-
-/// A page's properties apart from its body: a file of its own, in JSON.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub(super) struct Facts {
-    /// The text of its [`Key`].
-    #[serde(with = "latin1")]
-    key: Vec<u8>,
-    status: u16,
-    reason: Option<Latin1Text>,
-    fields: Vec<(Latin1Text, Latin1Text)>,
-    /// The request fields that the page varies with, and their values in its request.
-    vary: Vec<(String, Option<Latin1Text>)>,
-    /// Time when the page was made or last confirmed as valid.
-    made: SystemTime,
-    times: Times,
-    /// Tags by which public purges name the page, and by which only the owner's do.
-    #[serde(default)]
-    tags: Vec<String>,
-    #[serde(default)]
-    own_tags: Vec<String>,
-    /// The only user who gets the page; empty: all clients get it.
-    #[serde(default)]
-    owner: Owner,
-    /// The name of the file with the body, its length in bytes, and its CRC-32.
-    pub(super) body: String,
-    pub(super) len: u64,
-    pub(super) crc: u32,
-}
-
-impl Facts {
-    /// Takes over the tags that a confirmation of the page names. Returns the new lifetimes; `None`:
-    /// the page may not be kept, or is for others than it was.
-    fn relabel(
-        &mut self,
-        keeping: &Keeping,
-        request: &LsCacheRequest,
-        head: &ResponseHead,
-        now: SystemTime,
-    ) -> Option<Times> {
-        let lscache::Said { control, labels, names_tags } = lscache::Said::of(head, request)?;
-        let differs_by = |name: &String| {
-            let name = format!("{COOKIE}{name}");
-            self.vary.iter().any(|(known, _)| *known == name)
-        };
-        if labels.owner != self.owner || !labels.cookies.iter().all(differs_by) {
-            return None;
-        }
-        if names_tags {
-            (self.tags, self.own_tags) = (labels.tags, labels.own_tags);
-        }
-        freshness::judge_by(&control, keeping, head, now)
-    }
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-struct Latin1Text(#[serde(with = "latin1")] Vec<u8>);
-
-impl From<&[u8]> for Latin1Text {
-    fn from(bytes: &[u8]) -> Self {
-        Self(bytes.to_vec())
-    }
-}
-
-/// Bytes in JSON: each byte as the character with its number (ISO 8859-1).
-mod latin1 {
-    use serde::de::Error;
-    use serde::{Deserialize, Deserializer, Serializer};
-
-    pub(super) fn serialize<S: Serializer>(bytes: &[u8], to: S) -> Result<S::Ok, S::Error> {
-        to.collect_str(&bytes.iter().map(|&byte| char::from(byte)).collect::<String>())
-    }
-
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<u8>, D::Error> {
-        let text = String::deserialize(from)?;
-        text.chars().map(|c| u8::try_from(c).map_err(D::Error::custom)).collect()
-    }
-}
-
-/// A page with new lifetimes, because the application has confirmed that it is still valid.
-#[derive(Debug)]
-pub(super) enum Renewed {
-    Kept(Page),
-    /// The page may not be kept any longer, or its `Vary` has changed: it is for this client only.
-    ForOne(Page),
-}
 
 /// Fitness of a page for use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -297,85 +202,10 @@ impl Page {
         self.facts.times.seconds_left(now)
     }
 
-    /// Adds the conditions to `request` that ask the application whether the page is still valid.
-    /// Returns false if the page has no validators.
-    pub fn ask_in(&self, request: &mut HeaderMap) -> bool {
-        let tag = self.tag().and_then(|tag| HeaderValue::from_bytes(tag).ok());
-        let date = self.value("Last-Modified").and_then(|date| HeaderValue::from_bytes(date).ok());
-        let can_ask = tag.is_some() || date.is_some();
-        request.extend(tag.map(|tag| (IF_NONE_MATCH, tag)));
-        request.extend(date.map(|date| (IF_MODIFIED_SINCE, date)));
-        can_ask
-    }
-
-    /// True if a response 304 with this head is about this page: `ETag` and `Last-Modified`, as far
-    /// as the head has them, are the page's (RFC 9111 §4.3.4). Tags are compared weakly, because
-    /// nginx weakens the tag of a page that it compresses, but not the tag of the 304. Of several
-    /// `ETag` fields none is a tag, so a 304 with them is about no page.
-    pub(super) fn is_meant_by(&self, said: &ResponseHead) -> bool {
-        if said.has("ETag") {
-            let tag = only_tag(values(said, "ETag"));
-            return tag.is_some_and(|tag| self.tag().map(opaque) == Some(opaque(tag)));
-        }
-        // Without validators: the question was about this page alone.
-        said.value("Last-Modified").is_none_or(|date| self.value("Last-Modified") == Some(date))
-    }
-
-    /// Returns the page, updated by the head of a 304 response that confirms it (RFC 9111 §4.3.4).
-    pub(super) fn still_valid(
-        &self,
-        keeping: &Keeping,
-        lscache: Option<&LsCacheRequest>,
-        said: &ResponseHead,
-        now: SystemTime,
-    ) -> Renewed {
-        let mut head = self.stored_head();
-        let news = || said.fields.iter().filter(|new| !is_of_body(new));
-        let is_new = |name: &[u8]| news().any(|new| new.is(name));
-        // The page becomes as old as the confirmation.
-        let is_age = |field: &Field| field.is("Age") || field.is("Date");
-        head.fields.retain(|field| !is_age(field) && !is_new(field.name()));
-        head.fields.extend(news().cloned());
-        head.accel_expires.clone_from(&said.accel_expires);
-        head.is_incomplete = said.is_incomplete;
-        let mut facts = Facts { made: now, fields: texts(&head), ..self.facts.clone() };
-        let times = match lscache {
-            Some(request) => facts.relabel(keeping, request, &head, now),
-            None => {
-                if let Some(tags) = tags::of(said) {
-                    facts.tags = tags;
-                }
-                freshness::judge(keeping, &head, now)
-            }
-        };
-        // If the fields in `Vary` have changed, the requests that the page is for are unknown.
-        let varies = self.facts.vary.iter().map(|(name, _)| name);
-        let varies = varies.filter(|name| !name.starts_with(COOKIE));
-        match times.filter(|_| freshness::varies_with(&head).iter().eq(varies)) {
-            Some(times) => {
-                facts.times = times;
-                Renewed::Kept(Self::new(facts))
-            }
-            None => Renewed::ForOne(Self::new(facts)),
-        }
-    }
-
     /// True if this server can have made a page with these facts.
     pub(super) fn is_possible(&self) -> bool {
         let Facts { status, len, .. } = self.facts;
         (200..=599).contains(&status) && len <= LARGEST as u64
-    }
-
-    fn value(&self, name: &str) -> Option<&[u8]> {
-        let mut fields = self.facts.fields.iter();
-        let (_, value) = fields.find(|(known, _)| known.0.eq_ignore_ascii_case(name.as_bytes()))?;
-        Some(&value.0)
-    }
-
-    fn tag(&self) -> Option<&[u8]> {
-        let fields = self.facts.fields.iter();
-        let tags = fields.filter(|(name, _)| name.0.eq_ignore_ascii_case(b"ETag"));
-        only_tag(tags.map(|(_, value)| &*value.0))
     }
 
     /// The head as the application sent it, without `Age`.
@@ -386,171 +216,4 @@ impl Page {
         head.fields.extend(self.fields.iter().cloned());
         head
     }
-
-    /// The answer to a client: the head, and the body unless the client has it already or asks for
-    /// a part.
-    ///
-    /// # Errors
-    /// The errors of `body`, which returns the whole body.
-    pub(super) fn answer(
-        &self,
-        body: impl FnOnce() -> io::Result<Segment>,
-        request: &Request,
-        now: SystemTime,
-    ) -> io::Result<(ResponseHead, Option<Segment>)> {
-        let mut head = self.stored_head();
-        head.field("Age", self.age(now).to_string());
-        if !is_conditional(&request.headers) {
-            return Ok((head, Some(body()?)));
-        }
-        if head.status == StatusCode::OK && is_current(&head, &request.headers) {
-            head.status = StatusCode::NOT_MODIFIED;
-            (head.reason, head.length) = (None, None);
-            return Ok((head, None));
-        }
-        let mut body = body()?;
-        match self.ranges(&head, request, now) {
-            Ranges::One(range) => {
-                head.status = StatusCode::PARTIAL_CONTENT;
-                (head.reason, head.length) = (None, Some(range.len));
-                head.fields.retain(|field| !field.is("Content-Range"));
-                head.field("Content-Range", range.content_range(self.facts.len));
-                if range.first > 0 {
-                    body = body.split_off(range.first);
-                }
-                body.truncate(range.len);
-            }
-            Ranges::Unsatisfiable => {
-                let mut head = ResponseHead::new(StatusCode::RANGE_NOT_SATISFIABLE, Some(0));
-                head.field("Content-Range", format!("bytes */{}", self.facts.len));
-                return Ok((head, None));
-            }
-            // RFC 9110 §14.2 allows to ignore the field.
-            Ranges::Whole | Ranges::Several(_) => {}
-        }
-        Ok((head, Some(body)))
-    }
-
-    /// The ranges that the client asks for.
-    fn ranges(&self, head: &ResponseHead, request: &Request, now: SystemTime) -> Ranges {
-        if request.method != Method::GET || head.status != StatusCode::OK {
-            return Ranges::Whole;
-        }
-        // A weak tag does not promise identical bytes (§13.1.5).
-        let strong = only_tag(values(head, "ETag")).filter(|tag| !tag.starts_with(b"W/"));
-        let strong = strong.unwrap_or_default();
-        let validators = Validators { etag: strong, ..validators(head) };
-        let value = validators.range(&request.headers, now);
-        value.map_or(Ranges::Whole, |value| Ranges::parse(value, self.facts.len))
-    }
-}
-
-/// Opens a file of the folder. Also returns its length. Scripts of the same user can put anything
-/// there: `O_NONBLOCK` keeps a pipe from blocking the caller, and `O_NOFOLLOW` refuses links.
-///
-/// # Errors
-/// The file cannot be opened or is not a regular file.
-pub(super) fn open(path: &Path) -> io::Result<(File, u64)> {
-    let flags = (OFlags::NONBLOCK | OFlags::NOFOLLOW).bits().cast_signed();
-    let file = File::options().read(true).custom_flags(flags).open(path)?;
-    let data = file.metadata()?;
-    if data.is_file() { Ok((file, data.len())) } else { Err(io::ErrorKind::InvalidData.into()) }
-}
-
-/// The facts of a page that is being made; the recording adds the file's name and checksum.
-pub(super) fn facts(
-    key: &Key,
-    request: &Request,
-    head: &ResponseHead,
-    times: Times,
-    labels: Labels,
-    now: SystemTime,
-) -> Facts {
-    let Labels { tags, own_tags, owner, cookies } = labels;
-    let vary = freshness::varies_with(head).into_iter();
-    let vary = vary.chain(cookies.iter().map(|name| format!("{COOKIE}{name}")));
-    let vary = vary.map(|name| {
-        let value = value_of(&request.headers, &name);
-        (name, value)
-    });
-    Facts {
-        key: key.text().to_vec(),
-        status: head.status.as_u16(),
-        reason: head.reason.as_deref().map(Latin1Text::from),
-        fields: texts(head),
-        vary: vary.collect(),
-        made: now,
-        times,
-        tags,
-        own_tags,
-        owner,
-        body: String::new(),
-        len: 0,
-        crc: 0,
-    }
-}
-
-fn texts(head: &ResponseHead) -> Vec<(Latin1Text, Latin1Text)> {
-    let fields = head.fields.iter().filter(|field| !is_for_cache(field.name()));
-    let mut texts: Vec<_> =
-        fields.map(|field| (field.name().into(), field.value().into())).collect();
-    if surrogate::asks_as_plugin(head) {
-        // The plugin's field, which is not kept, has said it.
-        texts.push((surrogate::CONTROL.as_bytes().into(), surrogate::ASSEMBLE.as_bytes().into()));
-    }
-    texts
-}
-
-/// The values of a request field, joined into one line, or of a cookie; `None` if it is missing.
-fn value_of(fields: &HeaderMap, name: &str) -> Option<Latin1Text> {
-    if let Some(cookie) = name.strip_prefix(COOKIE) {
-        return lscache::value_for(fields, cookie).map(Latin1Text);
-    }
-    let values: Vec<_> = fields.get_all(name).iter().map(HeaderValue::as_bytes).collect();
-    (!values.is_empty()).then(|| Latin1Text(values.join(&b", "[..])))
-}
-
-/// True if the client's copy of a response with this head is current, so that 304 answers the
-/// request.
-pub(super) fn is_current(head: &ResponseHead, fields: &HeaderMap) -> bool {
-    let has_conditions =
-        fields.contains_key(IF_NONE_MATCH) || fields.contains_key(IF_MODIFIED_SINCE);
-    has_conditions
-        && !fields.contains_key(IF_UNMODIFIED_SINCE)
-        && validators(head).evaluate(fields) == ConditionOutcome::NotModified
-}
-
-/// Fields of a 304 that must not change a kept page, because they describe the bytes of its body (RFC
-/// 9111 §3.2 allows to omit them). A weak tag does not become a strong one.
-fn is_of_body(field: &Field) -> bool {
-    ["Content-Encoding", "Content-Range", "ETag"].iter().any(|name| field.is(name))
-}
-
-fn values<'h>(head: &'h ResponseHead, name: &str) -> impl Iterator<Item = &'h [u8]> {
-    head.fields.iter().filter(move |field| field.is(name)).map(Field::value)
-}
-
-/// The tag in the `ETag` fields of a response. The field has a single value (RFC 9110 §8.8.3), so
-/// several fields, or a list in one, are no tag (§5.3: they are one field with a list).
-fn only_tag<'h>(mut fields: impl Iterator<Item = &'h [u8]>) -> Option<&'h [u8]> {
-    let tag = fields.next().filter(|_| fields.next().is_none())?;
-    let is_one = match opaque(tag) {
-        [b'"', inner @ .., b'"'] => !inner.contains(&b'"'),
-        bare => !bare.iter().any(|byte| matches!(byte, b'"' | b',')),
-    };
-    is_one.then_some(tag)
-}
-
-/// A tag without the `W/` of weak tags.
-fn opaque(tag: &[u8]) -> &[u8] {
-    tag.strip_prefix(b"W/").unwrap_or(tag)
-}
-
-/// The validators of a response; a missing one matches nothing.
-fn validators(head: &ResponseHead) -> Validators<'_> {
-    let tag = only_tag(values(head, "ETag")).unwrap_or_default();
-    let date = head.value("Last-Modified").and_then(|date| std::str::from_utf8(date).ok());
-    let date = date.and_then(|date| httpdate::parse_http_date(date).ok());
-    let never = SystemTime::UNIX_EPOCH + Duration::from_secs(1 << 40);
-    Validators { etag: opaque(tag), modified: date.unwrap_or(never) }
 }

@@ -239,9 +239,14 @@ impl<'r, 'o> Recorder<'r, 'o> {
         }
     }
 
-    /// True if the following bytes are not for the client.
+    /// True if the response goes to no client: it is not for the client, or the client has left.
+    fn has_no_client(&self) -> bool {
+        self.lost.is_some() || matches!(self.state, State::Swallowing(_))
+    }
+
+    /// True if the client gets no body, or nothing at all.
     fn swallows(&self) -> bool {
-        self.is_current || self.lost.is_some() || matches!(self.state, State::Swallowing(_))
+        self.is_current || self.has_no_client()
     }
 
     /// True if the response is being kept.
@@ -260,8 +265,8 @@ impl<'r, 'o> Recorder<'r, 'o> {
         }
     }
 
-    /// Fails if the client has left, and its page is not kept after all.
-    fn is_wanted(&mut self) -> Result<(), Cut> {
+    /// Fails with the client's cut if the client has left, and its page is not kept after all.
+    fn fail_if_unwanted(&mut self) -> Result<(), Cut> {
         let is_kept = self.keeps();
         match self.lost.take_if(|_| !is_kept) {
             Some(cut) => Err(cut),
@@ -330,7 +335,7 @@ impl Sink for Recorder<'_, '_> {
 
     fn push(&mut self, segment: Segment) -> Result<Fit, Cut> {
         self.keep(&segment);
-        self.is_wanted()?;
+        self.fail_if_unwanted()?;
         if self.swallows() {
             return Ok(Fit::Whole);
         }
@@ -341,13 +346,12 @@ impl Sink for Recorder<'_, '_> {
     /// A page with trailers is not kept, because kept pages have none.
     fn trailers(&mut self, trailers: Trailers) -> Result<(), Cut> {
         self.supersede();
-        self.is_wanted()?;
+        self.fail_if_unwanted()?;
         if self.swallows() { Ok(()) } else { self.next.trailers(trailers) }
     }
 
     fn end(&mut self, ending: ResponseEnd) -> Result<u64, Cut> {
-        let swallows = matches!(self.state, State::Swallowing(_)) || self.lost.is_some();
-        let missing = if swallows { 0 } else { self.next.end(ending)? };
+        let missing = if self.has_no_client() { 0 } else { self.next.end(ending)? };
         if let State::Passing { kept, length } = &mut self.state
             && let Some(recording) = kept.take()
         {
@@ -364,7 +368,7 @@ impl Sink for Recorder<'_, '_> {
                 self.give_up();
             }
         }
-        self.is_wanted()?;
+        self.fail_if_unwanted()?;
         Ok(missing)
     }
 
@@ -373,8 +377,8 @@ impl Sink for Recorder<'_, '_> {
     }
 
     fn send_now(&mut self) -> Result<Progress, Cut> {
-        self.is_wanted()?;
-        if matches!(self.state, State::Swallowing(_)) || self.lost.is_some() {
+        self.fail_if_unwanted()?;
+        if self.has_no_client() {
             return Ok(Progress::Done);
         }
         let sent = self.next.send_now();

@@ -2,29 +2,26 @@
 //! them.
 
 mod certificates;
+mod ending;
+mod first_children;
 mod reload;
 mod start;
 mod state;
 mod successor;
 mod watchdog;
 
-use std::io;
 use std::os::fd::RawFd;
 use std::rc::Rc;
 
+use sendoff_acme::CertificateReport;
 use sendoff_config::php_ini::Contents;
 use sendoff_control::{Command, Commands, ControlAnswer};
 use sendoff_server::front::kernel_has_tls;
-use sendoff_sys::master::make_room_for;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use crate::children::Recipe;
-use crate::explain::Door;
 use crate::failure::Failure;
-use crate::groups::ControlGroups;
-use crate::listen::{Listeners, listen, tcp};
-use crate::orders::ToFront;
+use crate::listen::listen;
 use crate::page_folder;
 use crate::rights;
 use crate::signals::{SignalRequest, Signals};
@@ -33,17 +30,12 @@ use crate::supervised::SupervisedChild;
 use crate::systemd;
 use crate::upgrade::{self, Predecessor};
 use certificates::Certificates;
+use first_children::FirstChildren;
 use reload::{NewWorkers, Reloads};
 use start::Start;
-use state::{Supervisor, answer, credentials, pool_sockets};
+use state::{Supervisor, answer, credentials};
 use successor::Upgrades;
 use watchdog::Watchdog;
-
-/// Descriptors that the supervisor needs without pools: listeners, pipes, sockets.
-const DESCRIPTORS: usize = 256;
-/// Descriptors per pool: both ends of the pool socket, the configuration, and two more to wait for
-/// calls or for a program's listening socket.
-const DESCRIPTORS_PER_POOL: usize = 5;
 
 /// Serves until a signal ends the server. `take_over`: the descriptor of the socket to the server
 /// that this one replaces.
@@ -91,31 +83,12 @@ fn serve_after(source: Source, predecessor: Option<Rc<Predecessor>>) -> Result<(
         // The kernel loads its TLS module only for root, and the front does not run as root.
         kernel_has_tls();
     }
-    let (ready_in, ready_out) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)
-        .map_err(io::Error::from)
-        .map_err(Failure::system("cannot make a pipe"))?;
-    let (door, secret) = Door::open(&tcp(&listeners.addresses)).unzip();
-    let urls = listeners.urls();
-    let Listeners { of_loops, addresses, files, .. } = listeners;
-    let sealed = config
-        .seal()
-        .map_err(|error| Failure::System(format!("cannot store the configuration: {error}")))?;
-    let sealed = || sealed.try_clone().map_err(Failure::system("cannot copy a descriptor"));
-    make_room_for((DESCRIPTORS + DESCRIPTORS_PER_POOL * config.pools.len()) as u64);
-    let (mut masters, mut pools) = (Vec::new(), Vec::new());
-    let groups = ControlGroups::new(predecessor.is_some());
-    for (number, group) in groups.of(config.pools.iter()).into_iter().enumerate() {
-        let (front, php) = pool_sockets().map_err(Failure::system("cannot make sockets"))?;
-        masters.push(Recipe::master(&config, number, sealed()?, php, group)?);
-        pools.push(front);
-    }
-    let front = Recipe::front(&config, sealed()?, keys, of_loops, pools, ready_out, secret)?;
-    let roots: Vec<_> = config.sites.iter().map(|site| site.root.display().to_string()).collect();
-    let line = format!("sendoff: serving {} at {}", roots.join(", "), urls);
+    let children = FirstChildren::of(&config, listeners, keys, predecessor.is_some())?;
+    let FirstChildren { front, masters, groups, ready, addresses, files, door, line } = children;
     runtime.block_on(async {
         let front = SupervisedChild::start(front)?;
         let masters = masters.into_iter().map(SupervisedChild::start).collect::<Result<_, _>>()?;
-        let start = Start::new(ready_in);
+        let start = Start::new(ready);
         let not_ready = Some(start.map_err(Failure::system("cannot read a pipe"))?);
         let (started, last_reload) = (Instant::now(), None);
         let (opens_commands, told) = oneshot::channel();
@@ -175,18 +148,7 @@ impl Supervisor {
                 (command, reply) = commands.next() => match SignalRequest::of(&command) {
                     Some(asked) => (asked, Some(reply)),
                     None => {
-                        match command {
-                            Command::Purge(url) => {
-                                tokio::spawn(self.purge(url.as_deref(), reply));
-                            }
-                            Command::Warm => {
-                                tokio::spawn(self.warm(reply));
-                            }
-                            _ => {
-                                let certificates = certificates.reports.clone();
-                                tokio::spawn(self.report(reloads.since(), certificates, reply));
-                            }
-                        }
+                        self.answer(command, reply, reloads.since(), &certificates.reports);
                         continue;
                     }
                 },
@@ -245,57 +207,18 @@ impl Supervisor {
         }
     }
 
-    /// Asks load balancers to stop sending requests, if the configuration grants time for that.
-    /// Returns the way to end the server.
-    async fn leave(
-        &mut self,
-        asked: SignalRequest,
-        signals: &mut Signals,
-        commands: &mut Commands,
-    ) -> SignalRequest {
-        let delay = self.config.drain_delay;
-        if asked == SignalRequest::Cut || delay.is_zero() {
-            return asked;
-        }
-        if let Some(orders) = self.front.orders()
-            && let Err(error) = orders.send(&ToFront::Leave, &[])
-        {
-            tracing::warn!(%error, "load balancers are not told of the end: the front takes no order");
-        }
-        tokio::select! {
-            () = tokio::time::sleep(delay) => asked,
-            () = end_at_once(signals, commands) => SignalRequest::Cut,
-            _failed = self.keep_running() => asked,
-        }
-    }
-
-    /// Ends the front and, if there is time, the PHP masters.
-    async fn end(&mut self, asked: SignalRequest, signals: &mut Signals, commands: &mut Commands) {
-        if asked == SignalRequest::Drain {
-            tokio::select! {
-                () = self.drain() => return,
-                () = end_at_once(signals, commands) => {}
-            }
-        }
-        self.cut().await;
-    }
-}
-
-/// Waits for a signal or a command that ends the draining server at once.
-async fn end_at_once(signals: &mut Signals, commands: &mut Commands) {
-    loop {
-        let asked = tokio::select! {
-            asked = signals.next() => Some(asked),
-            (command, reply) = commands.next() => {
-                let asked = SignalRequest::of(&command);
-                if !matches!(asked, Some(SignalRequest::Drain | SignalRequest::Cut)) {
-                    let _ = reply.send(ControlAnswer::Failed("the server is ending".to_owned()));
-                }
-                asked
-            }
-        };
-        if matches!(asked, Some(SignalRequest::Drain | SignalRequest::Cut)) {
-            return;
+    /// Answers a command that changes nothing about the supervisor's children.
+    fn answer(
+        &self,
+        command: Command,
+        reply: oneshot::Sender<ControlAnswer>,
+        reloading: Option<Instant>,
+        certificates: &[CertificateReport],
+    ) {
+        match command {
+            Command::Purge(url) => drop(tokio::spawn(self.purge(url.as_deref(), reply))),
+            Command::Warm => drop(tokio::spawn(self.warm(reply))),
+            _ => drop(tokio::spawn(self.report(reloading, certificates.to_vec(), reply))),
         }
     }
 }

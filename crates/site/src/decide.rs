@@ -13,9 +13,9 @@ use sendoff_message::request::Request;
 use sendoff_site_files::router::{PathTarget, Script, Upstream};
 
 use crate::Site;
-use crate::decision::User;
 use crate::effects::{Answer, Effects, FailedRequest};
 use crate::htaccess::Htaccess;
+use crate::htaccess::decision::User;
 use crate::pool_page::PoolPage;
 use crate::rules::{Applied, Folders};
 
@@ -167,10 +167,12 @@ impl Site {
         let read = read.filter(|read| is_new(read));
         let paths = made.into_iter().chain(behind).chain(read);
         let unseen: Vec<_> = paths.map(Cow::into_owned).collect();
-        match self.protected_at(asks, request, unseen, effects).await {
-            Some(refused) => refused,
-            None => answer,
+        for path in unseen {
+            if let Err(refused) = self.protected_at(asks, request, path, effects).await {
+                return refused;
+            }
         }
+        answer
     }
 
     /// Adds the limits for the script or index file that will answer once the client has shown the
@@ -225,24 +227,23 @@ impl Site {
         matches!(&route, PathTarget::Script(other) if is_same(other)).then_some(read)
     }
 
-    /// The answer of routes that protect one of these paths.
+    /// Applies the rules that protect a path. Returns the use of the page cache there, if a route
+    /// sets it.
+    ///
+    /// # Errors
+    /// The routes refuse access; this is the answer.
     async fn protected_at(
         &self,
         asks: Option<&dyn Asks>,
         request: &mut Request,
-        paths: Vec<Vec<u8>>,
+        path: Vec<u8>,
         effects: &mut Effects,
-    ) -> Option<Answer> {
-        for path in paths {
-            let asked = std::mem::replace(&mut request.path, path);
-            // On the heap, because few requests are led to another path.
-            let refused = Box::pin(self.rules.protect(self.folders(asks), request, effects)).await;
-            request.path = asked;
-            if refused.is_some() {
-                return refused;
-            }
-        }
-        None
+    ) -> Result<Option<PageCache>, Answer> {
+        let asked = std::mem::replace(&mut request.path, path);
+        // On the heap, because few requests are led to another path.
+        let protected = Box::pin(self.rules.protect(self.folders(asks), request, effects)).await;
+        request.path = asked;
+        protected
     }
 
     /// True if the answering application may read another path than the routes did: a servlet
@@ -275,13 +276,11 @@ impl Site {
             }
         };
         for path in read {
-            let refused = self.protected_at(asks, request, vec![path], effects).await;
-            if refused.is_some() {
-                return refused;
-            }
-            // A page that is not kept at one of the paths is kept at none.
-            if effects.page_cache_elsewhere == Some(PageCache::Off) {
-                effects.settings.page_cache = Some(PageCache::Off);
+            match self.protected_at(asks, request, path, effects).await {
+                Err(refused) => return Some(refused),
+                // A page that is not kept at one of the paths is kept at none.
+                Ok(Some(PageCache::Off)) => effects.settings.page_cache = Some(PageCache::Off),
+                Ok(_) => {}
             }
         }
         None

@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use bytes::Bytes;
 use http::StatusCode;
-use sendoff_config::{Authorizer, BasicAuth, Cache, PageCache, Rate, RouteSettings};
+use sendoff_config::{Authorizer, BasicAuth, Cache, Rate, RouteSettings};
 use sendoff_lua_host::{ScriptAnswer, Traces};
 use sendoff_message::request::Request;
 use sendoff_message::request::{LimitKey, RouteId};
@@ -15,8 +15,8 @@ use sendoff_site_files::router::PathTarget;
 use sendoff_static_files::Entry;
 
 use super::decided_for::DecidedFor;
-use super::decision::Decision;
 use super::field_change::FieldChanges;
+use super::htaccess::decision::HtaccessDecision;
 use super::pool_page::PoolPage;
 
 /// The effects of routes, except for the choice of the handler.
@@ -32,8 +32,6 @@ pub struct Effects {
     pub response_headers: Vec<Rc<FieldChanges>>,
     /// The instructions for caches.
     pub cache: Option<Rc<Cache>>,
-    /// The use of the page cache for the path to which the request was led last.
-    pub(super) page_cache_elsewhere: Option<PageCache>,
     /// A route's condition holds in some readings of the request only: applications may read the
     /// request otherwise, and its page is not kept.
     pub is_ambiguous: bool,
@@ -70,8 +68,8 @@ pub struct Effects {
     pub(super) max_body_behind: Option<u64>,
     /// Lua scripts that run once the head of the response is known.
     pub lua_response: Vec<Rc<[PathBuf]>>,
-    /// The outcome of the `.htaccess` files for the request.
-    pub htaccess: Option<Rc<Decision>>,
+    /// The decision of the `.htaccess` files about the request.
+    pub htaccess: Option<Rc<HtaccessDecision>>,
     /// The answer of a route, kept until the client shows the password that `.htaccess` files ask
     /// for.
     pub(super) of_route: Option<Box<Answer>>,
@@ -383,7 +381,7 @@ pub struct FailedRequest<'a> {
     /// The failed request.
     pub request: &'a Request,
     /// The outcome of the `.htaccess` files for it.
-    pub decision: Option<&'a Decision>,
+    pub decision: Option<&'a HtaccessDecision>,
 }
 
 #[cfg(test)]

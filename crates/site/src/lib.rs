@@ -5,7 +5,6 @@
 
 mod decide;
 pub mod decided_for;
-pub mod decision;
 pub mod effects;
 pub(crate) mod field_change;
 mod htaccess;
@@ -14,7 +13,7 @@ mod maps;
 mod matching;
 pub mod naming;
 pub mod pool_page;
-mod root;
+mod release;
 mod rules;
 mod settled;
 pub mod sites;
@@ -44,15 +43,16 @@ use sendoff_static_files::{CacheShare, WritingUser};
 use sendoff_sys::process::groups_of;
 
 use decided_for::DecidedFor;
-use decision::Decision;
 use effects::{Answer, Effects};
+use htaccess::decision::HtaccessDecision;
 use htaccess::{Htaccess, HtaccessShare};
 use maps::Maps;
-use root::Release;
+use release::Release;
 use rules::CompiledRoutes;
 use text::MapNames;
 
 pub use decide::DecisionContext;
+pub use htaccess::decision::User;
 pub use maps::check_countries;
 pub use rules::{InternalTarget, Rewrites};
 pub use settled::Settled;
@@ -212,7 +212,7 @@ impl Site {
     }
 
     /// Changes the head of a response as `.htaccess` files demand.
-    pub fn change(&self, request: &Request, decision: &Decision, head: &mut ResponseHead) {
+    pub fn change(&self, request: &Request, decision: &HtaccessDecision, head: &mut ResponseHead) {
         if let Some(files) = &self.htaccess {
             files.change(&self.router, request, decision, head);
         }

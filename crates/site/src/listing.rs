@@ -89,7 +89,7 @@ impl FolderLister<'_> {
         let mut effects = self.site.unscripted();
         let site = self.site;
         let rules = site.rules.protect(site.folders(None), &mut self.request, &mut effects);
-        if rules.await.is_some() {
+        if rules.await.is_err() {
             return None;
         }
         let passed = &self.passed;

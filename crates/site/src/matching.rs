@@ -5,12 +5,12 @@ use std::borrow::Cow;
 use http::header::COOKIE;
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
 use pcre2::bytes::{Regex, RegexBuilder};
+use sendoff_config::url_path::{contains, has_ending};
 use sendoff_config::{Clients, FieldCondition, Network};
 use sendoff_message::request::variables::{
     ParameterName, and_trimmed, cookie_texts, joined_cookies,
 };
 use sendoff_message::request::{Endpoint, Request};
-use sendoff_site_files::path::{contains, has_ending};
 
 use super::effects::CountedBy;
 use super::maps::{Maps, When};

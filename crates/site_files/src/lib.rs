@@ -7,6 +7,5 @@
 mod mounts;
 mod never_served;
 mod opened;
-pub mod path;
 pub mod router;
 pub mod sendable;

@@ -7,12 +7,11 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::rc::Rc;
 
+use sendoff_config::url_path::contains;
 use sendoff_message::configured::shared;
 use sendoff_static_files::{
     CacheShare, Entry, FileCache, Found, Identity, MediaTypes, PathKind, Refusal, Root, WritingUser,
 };
-
-use crate::path::contains;
 
 /// All folders of a site, longest path first. The root is the last.
 #[derive(Debug)]

@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-use crate::path::has_ending;
+use sendoff_config::url_path::has_ending;
 
 /// Endings of files that editors, package managers and people leave beside the originals, often
 /// configuration files with passwords.

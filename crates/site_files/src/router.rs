@@ -11,6 +11,7 @@ use std::rc::Rc;
 
 use http::StatusCode;
 use sendoff_config::FrontController;
+use sendoff_config::url_path::has_ending;
 use sendoff_static_files::{CacheShare, Found, PathKind, Refusal, Root, WritingUser, types};
 
 pub use self::files::ListKind;
@@ -18,7 +19,6 @@ use self::scripts::Worker;
 pub use self::target::{PathTarget, Script, Upstream};
 use crate::mounts::Mounts;
 use crate::never_served::{Exceptions, is_source};
-use crate::path::has_ending;
 
 /// Finds the files and scripts of the site's folders by path.
 #[derive(Debug)]

@@ -1,10 +1,13 @@
 //! One exchange with a FastCGI application, from the first byte of the request to the end of the
 //! answer: the I/O for `answer.rs` and `outgoing.rs`.
 
+mod lent_client;
+mod sending;
+
 use std::cell::Cell;
 use std::collections::VecDeque;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
@@ -13,7 +16,6 @@ use bytes::BytesMut;
 use sendoff_delivery::segment::Segment;
 use sendoff_fastcgi::handover::{Hints, Sockets};
 use sendoff_message::response::ResponseEnd;
-use sendoff_transport::lent::LentSocket;
 use sendoff_upstream::error::{Retry, UpstreamError, UpstreamErrorKind};
 use sendoff_upstream::fastcgi_request::{REQUEST_ID, StreamedRequest};
 use sendoff_upstream::inbox::{Event, Inbox};
@@ -26,6 +28,7 @@ use super::connections::{ConnectionPermit, WAKE_UP};
 use super::outgoing::Outgoing;
 use super::peer::{Connection, KeptConnection, Last, Peer};
 use super::stream::Stream;
+use lent_client::LentClient;
 
 /// The most bytes of one read.
 const RECEIVE: usize = 64 * 1024;
@@ -216,95 +219,6 @@ impl Driver {
         self.answer.closed(self.outgoing.sent, were_read)
     }
 
-    /// Sends as much of the request as the connection takes, with the descriptor that goes along.
-    fn send_at_once(&mut self) -> Result<(), UpstreamError> {
-        let tunnel = self.tunnel.take();
-        let lent = self.lent.as_ref().map(|lent| lent.socket.as_fd());
-        let descriptor = lent.or(tunnel.as_ref().map(AsFd::as_fd));
-        let may_send = self.may_send();
-        let Ok(bytes) = self.outgoing.bytes() else { return Ok(()) };
-        match self.stream.write_at_once(&bytes[..bytes.len().min(may_send)], descriptor) {
-            Ok(n) => self.outgoing.advance(n),
-            // The descriptor must be sent with the first byte.
-            Err(error) if descriptor.is_some() => return Err(self.closed(Some(&error))),
-            Err(_found_again) => {}
-        }
-        Ok(())
-    }
-
-    /// Sends as much as the connection takes. Sets `open` to false when the peer stops reading; it
-    /// may still have answered.
-    fn send(&mut self, open: &mut bool) -> Result<bool, UpstreamError> {
-        let may_send = self.may_send();
-        let bytes = self.outgoing.bytes()?;
-        let bytes = &bytes[..bytes.len().min(may_send)];
-        if bytes.is_empty() {
-            return Ok(false);
-        }
-        let written = match self.stream.try_write(bytes) {
-            // The peer may have read everything before the state was cleared; the event loop then
-            // never reports the connection as writable.
-            Err(error) if is_for_later(&error) && std::mem::take(&mut self.forgot_writable) => {
-                self.stream.write_at_once(bytes, None)
-            }
-            written => written,
-        };
-        match written {
-            Ok(n) => {
-                self.outgoing.advance(n);
-                let _is_found = self.look_for_reader(true);
-                Ok(true)
-            }
-            Err(error) if is_for_later(&error) => Ok(false),
-            Err(_) => {
-                *open = false;
-                self.outgoing.give_up();
-                Ok(true)
-            }
-        }
-    }
-
-    /// The most bytes of the current buffer that may be sent now.
-    fn may_send(&self) -> usize {
-        match self.outgoing.head_left() {
-            head if self.read_by.is_some() => head.saturating_sub(1),
-            // On a new connection, the head is sent by itself: an application may leave the body
-            // unread until it has begun to work.
-            head if head > 0 && self.looks_for_reader() => head,
-            _ => usize::MAX,
-        }
-    }
-
-    fn looks_for_reader(&self) -> bool {
-        let is_new = !self.permit.was_taken() && matches!(self.stream, Stream::Unix(_));
-        is_new || self.read_by.is_some()
-    }
-
-    /// Checks if a process has begun to read the request, and returns true if it has just been
-    /// found. `wrote`: a part of the request was sent since the last check.
-    fn look_for_reader(&mut self, wrote: bool) -> bool {
-        if !self.looks_for_reader() {
-            return false;
-        }
-        if !wrote {
-            // Cleared before the check, so that a read after the check makes the connection
-            // writable again.
-            self.stream.forget(Interest::WRITABLE);
-            self.forgot_writable = true;
-        }
-        let Some(unread) = self.stream.unread() else { return false };
-        let is_found = match self.read_by {
-            Some(_) => unread == 0,
-            None => unread < self.unread || (wrote && unread == self.unread),
-        };
-        self.unread = unread;
-        if is_found {
-            self.permit.note_taken();
-            self.read_by = None;
-        }
-        is_found
-    }
-
     /// Receives bytes. `is_unanswered`: no byte has arrived on the connection yet.
     fn receive(&mut self, is_unanswered: &mut bool) -> Result<bool, UpstreamError> {
         *is_unanswered = *is_unanswered && !self.peer.note_answer(&self.stream);
@@ -341,7 +255,7 @@ impl Driver {
             _ = self.stream.ready(interest) => Ok(()),
             () = self.inbox.room.notified(), if !may_read => Ok(()),
             () = self.outgoing.more(), if is_starved => Ok(()),
-            () = read_by(self.read_by) => match self.look_for_reader(false) {
+            () = sleep_until(self.read_by) => match self.look_for_reader(false) {
                 true => Ok(()),
                 false => Err(UpstreamError::new(
                     UpstreamErrorKind::Died,
@@ -409,30 +323,8 @@ pub(super) fn log(peer: &Peer, request: &str, LogMessage { severity, text }: Log
     }
 }
 
-/// A client's socket that is lent to an application.
-struct LentClient {
-    socket: LentSocket,
-    /// The number of bytes written to the socket until the last check.
-    written: Option<u64>,
-}
-
-impl LentClient {
-    fn new(client: BorrowedFd<'_>) -> io::Result<Self> {
-        let socket = LentSocket::of(client)?;
-        let written = sendoff_sys::tcp::written(client).ok();
-        Ok(Self { socket, written })
-    }
-
-    /// True if bytes were written since the last check, which this call replaces: an application that writes to the client
-    /// may be silent here.
-    fn check_progress(&mut self) -> bool {
-        let written = sendoff_sys::tcp::written(self.socket.as_fd()).ok();
-        let before = std::mem::replace(&mut self.written, written);
-        before != written
-    }
-}
-
-async fn read_by(deadline: Option<Instant>) {
+/// Sleeps until `deadline`; forever if there is none.
+async fn sleep_until(deadline: Option<Instant>) {
     match deadline {
         Some(deadline) => tokio::time::sleep_until(deadline.into()).await,
         None => std::future::pending().await,

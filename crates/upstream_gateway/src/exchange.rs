@@ -108,7 +108,7 @@ impl GatewayExchange {
         reuse: Reuse,
         patience: GatewayTimeLimits,
     ) -> Result<Box<Self>, UpstreamError> {
-        let place = host.enter().await?;
+        let permit = host.enter().await?;
         let (driver, is_kept) = match message {
             GatewayMessage::Bytes(request) => {
                 let kept = host.kept(reuse, request.protocol).await;
@@ -130,7 +130,7 @@ impl GatewayExchange {
         };
         Ok(Box::new(Self {
             source: Source::Host { gateway: Arc::clone(gateway), host: Arc::clone(host) },
-            busy: BusyGuard { _permit: place, attempt: None },
+            busy: BusyGuard { _permit: permit, attempt: None },
             patience,
             began: Instant::now(),
             is_kept,

@@ -43,16 +43,16 @@ pub struct RequestNotes {
 #[derive(Debug)]
 pub enum Acquired {
     /// The caller sends it to a worker.
-    Turn(Turn),
+    Permit(SendPermit),
     /// It waits in the ring; its worker answers there.
     Posted(WorkerExchange),
 }
 
 /// The right to send one request to one worker.
 #[derive(Debug)]
-pub struct Turn {
+pub struct SendPermit {
     /// `None` once the request has been sent.
-    permit: Option<WorkerPermit>,
+    worker: Option<WorkerPermit>,
     link: Rc<Link>,
     debt: Debt,
 }
@@ -95,7 +95,7 @@ pub struct PostedRequests {
 enum Waiting {
     Whole(Rc<PostedRequest>),
     /// Sent once a worker has taken it.
-    Announced(oneshot::Sender<Turn>),
+    Announced(oneshot::Sender<SendPermit>),
 }
 
 /// Takes an announced request back when its client leaves.
@@ -131,11 +131,11 @@ impl PostedRequests {
     }
 }
 
-impl Turn {
+impl SendPermit {
     /// To send an announced request to the worker that has taken it.
     fn announced(link: &Rc<Link>, permit: WorkerPermit, number: u64) -> Self {
         let (link, debt) = (Rc::clone(link), Debt::Withdrawal(number));
-        Self { permit: Some(permit), link, debt }
+        Self { worker: Some(permit), link, debt }
     }
 
     /// The worker's link.
@@ -146,8 +146,8 @@ impl Turn {
 
     /// Notes, for the status page, the request that the worker gets.
     pub fn describe(&self, request: Arc<Described>, since: Instant) {
-        if let Some(permit) = &self.permit {
-            permit.describe(request, since);
+        if let Some(worker) = &self.worker {
+            worker.describe(request, since);
         }
     }
 
@@ -161,8 +161,8 @@ impl Turn {
         client: Option<BorrowedFd<'_>>,
         label: Rc<str>,
     ) -> Result<WorkerExchange, UpstreamError> {
-        let permit = self.permit.take().ok_or_else(|| UpstreamError::died(Retry::Safe))?;
-        let begun = self.link.begin(permit, request, client, label);
+        let worker = self.worker.take().ok_or_else(|| UpstreamError::died(Retry::Safe))?;
+        let begun = self.link.begin(worker, request, client, label);
         if begun.is_err() {
             self.pay();
         }
@@ -178,9 +178,9 @@ impl Turn {
     }
 }
 
-impl Drop for Turn {
+impl Drop for SendPermit {
     fn drop(&mut self) {
-        if self.permit.take().is_some() {
+        if self.worker.take().is_some() {
             self.pay();
         }
     }
@@ -203,8 +203,8 @@ impl LocalPool {
             loop {
                 let permit = self.shared.acquire(event_loop).await?;
                 let Some(link) = self.link(permit.worker()) else { continue };
-                let permit = Some(permit);
-                return Ok(Acquired::Turn(Turn { permit, link, debt: Debt::None }));
+                let worker = Some(permit);
+                return Ok(Acquired::Permit(SendPermit { worker, link, debt: Debt::None }));
             }
         }
         let since = Instant::now();
@@ -212,8 +212,8 @@ impl LocalPool {
             while let Some(permit) = self.shared.sleeper(event_loop) {
                 // Otherwise the worker is lost.
                 if let Some(link) = self.link(permit.worker()) {
-                    let permit = Some(permit);
-                    return Ok(Acquired::Turn(Turn { permit, link, debt: Debt::Look }));
+                    let worker = Some(permit);
+                    return Ok(Acquired::Permit(SendPermit { worker, link, debt: Debt::Look }));
                 }
             }
             self.look(self.shared.sleeper_for_waiting());
@@ -240,10 +240,10 @@ impl LocalPool {
             self.posted.insert(number, Waiting::Announced(grant));
             let announcement = Announcement { pool: self, number };
             self.look(wake);
-            let turn = tokio::time::timeout(self.shared.longest_wait(), granted).await;
+            let permit = tokio::time::timeout(self.shared.longest_wait(), granted).await;
             drop(announcement);
-            match turn {
-                Ok(Ok(turn)) => return Ok(Acquired::Turn(turn)),
+            match permit {
+                Ok(Ok(permit)) => return Ok(Acquired::Permit(permit)),
                 // The worker that took it has died, and has not got it.
                 Ok(Err(_)) if since.elapsed() < self.shared.longest_wait() => {
                     self.shared.refusal()?;
@@ -283,9 +283,9 @@ impl LocalPool {
             }
             Some(Waiting::Announced(grant)) => {
                 // If its client has just left, the worker is told.
-                drop(grant.send(Turn::announced(link, permit, number)));
+                drop(grant.send(SendPermit::announced(link, permit, number)));
             }
-            None => drop(Turn::announced(link, permit, number)),
+            None => drop(SendPermit::announced(link, permit, number)),
         }
         true
     }

@@ -4,7 +4,7 @@
 use bytes::Bytes;
 use http::StatusCode;
 use sendoff_application_response::exchange::UpstreamExchange;
-use sendoff_application_response::relay::{self, RelayedBody};
+use sendoff_application_response::relay::{self, BodyLength, RelayedBody};
 use sendoff_config::LendPolicy;
 use sendoff_exchange::client::{Lender, Terms};
 use sendoff_exchange::sink::Sink;
@@ -100,8 +100,7 @@ pub(crate) async fn take_over(
     }
     let body = RelayedBody {
         rest: Bytes::new(),
-        length: None,
-        has_none: false,
+        length: BodyLength::Open,
         surplus: sent.surplus,
         zero_copy: None,
         is_unbuffered: false,

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use http::{Method, StatusCode, Version};
 use sendoff_application_request::public_urls::make_public;
 use sendoff_application_response::beginning::{NoAnswer, ResponseStart};
 use sendoff_application_response::exchange::UpstreamExchange;
@@ -29,11 +30,10 @@ use crate::application::retry::{is_repeatable, log_retry};
 use crate::application::script::Call;
 use crate::context::Context;
 use crate::outcome::Outcome;
-use ::http::{Method, StatusCode, Version};
 
 /// The application to which a route passes a request, and the matched prefix.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Passed {
+pub(crate) struct ProxyTarget {
     /// The number of the application within the site.
     pub(crate) application: usize,
     /// Bytes of the path that the route's `prefix` has matched.
@@ -46,12 +46,12 @@ pub(crate) struct Passed {
 /// The client has gone, or its response was cut short after it had begun.
 pub(crate) async fn respond(
     context: &Context<'_>,
-    passed: Passed,
+    proxied: ProxyTarget,
     sink: &mut dyn Sink,
 ) -> Result<Outcome, Cut> {
-    let gateway = &context.services.gateways[context.site.number][passed.application];
+    let gateway = &context.services.gateways[context.site.number][proxied.application];
     let Some(web) = WebCall::of(context.request, gateway.proxy()) else {
-        return answer(context, gateway, passed, sink).await;
+        return answer(context, gateway, proxied, sink).await;
     };
     let Ok(request) = web.as_grpc(context.request) else {
         let why = "a call of gRPC-Web whose body is no text in base64, or too large";
@@ -61,23 +61,23 @@ pub(crate) async fn respond(
     let context = Context { request: &request, ..*context };
     let mut sink = WebResponse::new(sink, web);
     // On the heap, because few requests are such calls.
-    Box::pin(answer(&context, gateway, passed, &mut sink)).await
+    Box::pin(answer(&context, gateway, proxied, &mut sink)).await
 }
 
 async fn answer(
     context: &Context<'_>,
     gateway: &Arc<Gateway>,
-    passed: Passed,
+    proxied: ProxyTarget,
     sink: &mut dyn Sink,
 ) -> Result<Outcome, Cut> {
     let call = Call::new(*context);
-    let failure = match message(context, gateway, passed, sink) {
+    let failure = match message(context, gateway, proxied, sink) {
         Ok(message) => match ask(&call, gateway, &message, sink).await? {
             Ok((exchange, answer)) => {
                 let notes = sink.client().notes();
                 notes.note_phase(Phase::Sending);
                 notes.upstream = Some(exchange.who());
-                return pass_on(&call, gateway, passed.prefix, exchange, answer, sink).await;
+                return pass_on(&call, gateway, proxied.prefix, exchange, answer, sink).await;
             }
             Err(failure) => failure,
         },
@@ -90,12 +90,12 @@ async fn answer(
 pub(crate) fn message(
     context: &Context<'_>,
     gateway: &Gateway,
-    passed: Passed,
+    proxied: ProxyTarget,
     sink: &mut dyn Sink,
 ) -> Result<GatewayMessage, ApplicationFailure> {
     let may_switch = may_switch(context.request, sink);
     let message = context.for_hosts(gateway.hosts(), |asked| {
-        sendoff_application_request::message(asked, gateway.proxy(), passed.prefix, may_switch)
+        sendoff_application_request::message(asked, gateway.proxy(), proxied.prefix, may_switch)
     })?;
     Ok(message)
 }

@@ -25,7 +25,7 @@ use crate::outcome::Outcome;
 pub(crate) struct Call<'a> {
     pub(crate) context: Context<'a>,
     log_name: OnceCell<Rc<str>>,
-    /// When the answering worker got the request.
+    /// When the answering worker got the request; before that, when the wait for it began.
     pub(super) since: Instant,
     /// The response is rate-limited: its time says nothing about the ways to send it.
     pub(crate) is_paced: Cell<bool>,
@@ -107,7 +107,7 @@ pub(crate) async fn respond(
     }
     // The socket is not lent on a new connection to an application, so the response's time says
     // nothing about offers.
-    let counts = exchange.knows_direct();
+    let could_lend = exchange.knows_direct();
     notes.mode = if matches!(answer, ResponseStart::Sent(_)) { Mode::Direct } else { Mode::Relay };
     let status = match &answer {
         ResponseStart::Head(begun) => begun.head.status.as_u16(),
@@ -126,7 +126,6 @@ pub(crate) async fn respond(
                 return Ok(Outcome::refused(StatusCode::BAD_GATEWAY, []));
             };
             let limit = context.effects.settings.tunnel_timeout.unwrap_or(TUNNEL_TIMEOUT);
-            // Says nothing about the size of pages.
             let head = SwitchedHead { head, cookie: None };
             return proxy::switch(*exchange, head, limit);
         }
@@ -138,7 +137,7 @@ pub(crate) async fn respond(
         let generated = client.notes().generated;
         services.sizes.note(script, generated);
         let is_timed = client.kept_up() && !call.is_paced.get();
-        if counts && offer != LendOutcome::Impossible && is_timed {
+        if could_lend && offer != LendOutcome::Impossible && is_timed {
             let choice = services.lending.of(request);
             choice.note(generated, offer == LendOutcome::Lent, call.since.elapsed());
         }

@@ -84,15 +84,15 @@ impl Call<'_> {
             let acquired = unless_gone(sink, pool.acquire(number, message, &waiting)).await?;
             let exchange = match acquired.map_err(ApplicationFailure::from)? {
                 Acquired::Posted(exchange) => exchange,
-                Acquired::Turn(turn) => {
+                Acquired::Permit(permit) => {
                     self.note_given(Instant::now(), sink);
                     if let Some(request) = &described {
-                        turn.describe(Arc::clone(request), self.since);
+                        permit.describe(Arc::clone(request), self.since);
                     }
-                    let link = Rc::clone(turn.link());
+                    let link = Rc::clone(permit.link());
                     let borrower = format_args!("worker {} of pool {name}", link.pid());
                     let socket = sink.client().lender().and_then(|lender| lender.socket(&borrower));
-                    match turn.begin(message, socket, Rc::clone(self.log_name())) {
+                    match permit.begin(message, socket, Rc::clone(self.log_name())) {
                         Ok(exchange) => {
                             if let Some(task) = &sink.client().notes().task {
                                 link.note_task(task);

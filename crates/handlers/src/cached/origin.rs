@@ -5,7 +5,7 @@ use sendoff_message::Cut;
 use sendoff_page_cache::Key;
 use sendoff_site_files::router::{Script, Upstream};
 
-use crate::application::proxy::{self, Passed};
+use crate::application::proxy::{self, ProxyTarget};
 use crate::application::script;
 use crate::context::Context;
 use crate::outcome::Outcome;
@@ -15,7 +15,7 @@ use crate::outcome::Outcome;
 pub(crate) enum OriginApplication<'a> {
     Script(&'a Script),
     /// An application that speaks HTTP, SCGI or AJP.
-    Proxy(Passed),
+    Proxy(ProxyTarget),
 }
 
 impl OriginApplication<'_> {
@@ -41,7 +41,7 @@ impl OriginApplication<'_> {
                 let answering = [&filename[..], name, path_info, upstream.as_bytes()];
                 Key::with_environment(site, request, &answering, effects, environment)
             }
-            Self::Proxy(Passed { application, prefix }) => {
+            Self::Proxy(ProxyTarget { application, prefix }) => {
                 let gateway = &services.gateways[number][application];
                 let (prefix, form) = (prefix.to_le_bytes(), gateway.form().to_le_bytes());
                 // No script has the empty name.
@@ -59,7 +59,7 @@ impl OriginApplication<'_> {
             Self::Script(Script { upstream: Upstream::Application(number), .. }) => {
                 services.attached[site.number][*number].cookie_name()
             }
-            Self::Proxy(Passed { application, .. }) => {
+            Self::Proxy(ProxyTarget { application, .. }) => {
                 services.gateways[site.number][application].hosts().cookie_name()
             }
         }
@@ -77,7 +77,7 @@ impl OriginApplication<'_> {
         match self {
             Self::Script(script) => script::respond(context, script, sink).await,
             // On the heap, so that the future of a request for a script reserves no room for it.
-            Self::Proxy(passed) => Box::pin(proxy::respond(context, passed, sink)).await,
+            Self::Proxy(proxied) => Box::pin(proxy::respond(context, proxied, sink)).await,
         }
     }
 }

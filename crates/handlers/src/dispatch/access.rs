@@ -10,7 +10,7 @@ use sendoff_lua_host::ScriptAnswer;
 use sendoff_message::request::Request;
 use sendoff_report::limits::Limit;
 use sendoff_site::DecisionContext;
-use sendoff_site::decision::User;
+use sendoff_site::User;
 use sendoff_site::effects::{Answer, FailedRequest};
 use sendoff_site_files::router::PathTarget;
 

@@ -16,8 +16,8 @@ use sendoff_site::DecisionContext;
 use sendoff_site::effects::{Answer, FailedRequest};
 use sendoff_site_files::router::PathTarget;
 
+use super::handle::{handle, one_line};
 use super::plan::SitePlan;
-use super::{handle, one_line};
 use crate::context::Context;
 use crate::outcome::{Outcome, Refused};
 use crate::server_pages;

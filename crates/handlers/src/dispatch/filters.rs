@@ -8,6 +8,7 @@
 //!  Paced       limits the rate                    X-Accel-Limit-Rate     Call::pass_on_changed
 //!  HeadFilter  adds the charset                   X-Accel-Charset        Call::pass_on_changed
 //!  HeadFilter  binds the client to a host         the upstream does so   Call::pass_on
+//!  WebResponse speaks gRPC-Web                    the client's call does  proxy::respond
 //!  Recorder    records for the page cache         the page may be kept   CacheLookup::ask
 //!  HeadFilter  purges changed pages               the method is unsafe   respond_before_renewal
 //!  Capture     takes a page with fragments in     the site assembles     esi::ask
@@ -22,9 +23,9 @@
 //! ```
 //!
 //! [`Call`](crate::application::script::Call) is continued in `response/pass_on.rs`;
-//! `respond_before_renewal` and `CacheLookup` are in `cached.rs`, and a response passes one filter of
-//! the two. `answer_for` is in `dispatch/mod.rs`. Before these, some handlers change a head by a
-//! [`HeadFilter`] of their own, such as the status of an error page.
+//! `respond_before_renewal` is in `cached.rs`, `CacheLookup::ask` in `cached/make.rs`, and a response
+//! passes one filter of the two. `answer_for` is in `dispatch/mod.rs`. Before these, some handlers
+//! change a head by a [`HeadFilter`] of their own, such as the status of an error page.
 
 use bytes::Bytes;
 use http::Version;

@@ -21,7 +21,7 @@ use sendoff_site::{DecisionContext, Site};
 use sendoff_site_files::router::{PathTarget, Upstream};
 
 use crate::application::authorizer::Denial;
-use crate::application::proxy::Passed;
+use crate::application::proxy::ProxyTarget;
 use crate::cached::OriginApplication;
 use crate::context::{Context, Nesting};
 use crate::esi;
@@ -187,8 +187,8 @@ impl SitePlan {
         match &self.answer {
             Answer::Path(PathTarget::Script(script)) => Some(OriginApplication::Script(script)),
             Answer::Proxy { application, prefix } => {
-                let passed = Passed { application: *application, prefix: *prefix };
-                Some(OriginApplication::Proxy(passed))
+                let proxied = ProxyTarget { application: *application, prefix: *prefix };
+                Some(OriginApplication::Proxy(proxied))
             }
             _ => None,
         }

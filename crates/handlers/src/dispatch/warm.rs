@@ -16,7 +16,7 @@ use sendoff_upstream::hosts::Hosts;
 
 use super::fragment::answer_plainly;
 use super::plan::{LimitEffect, SitePlan};
-use crate::application::proxy::Passed;
+use crate::application::proxy::ProxyTarget;
 use crate::cached::{CacheLookup, OriginApplication};
 use crate::context::Nesting;
 use crate::services::Services;
@@ -233,7 +233,7 @@ impl Services {
             OriginApplication::Script(Script {
                 upstream: Upstream::Application(number), ..
             }) => *number,
-            OriginApplication::Proxy(Passed { application, .. }) => {
+            OriginApplication::Proxy(ProxyTarget { application, .. }) => {
                 return in_flight(self.gateways[site][application].hosts()) <= FEW;
             }
         };

@@ -7,11 +7,11 @@ use sendoff_exchange::sink;
 use sendoff_exchange::sink::{Sink, unless_gone};
 use sendoff_message::Cut;
 use sendoff_message::response::ResponseHead;
+use sendoff_observe::exposition::Exposition;
+use sendoff_observe::metrics::Metrics;
 
 use crate::context::Context;
 use crate::outcome::Outcome;
-use sendoff_observe::exposition::Exposition;
-use sendoff_observe::metrics::Metrics;
 
 /// Answers with the metrics of all event loops.
 pub(crate) async fn respond(context: &Context<'_>, sink: &mut dyn Sink) -> Result<Outcome, Cut> {

@@ -7,10 +7,10 @@ use sendoff_exchange::sink;
 use sendoff_exchange::sink::{Sink, unless_gone};
 use sendoff_message::Cut;
 use sendoff_message::response::ResponseHead;
+use sendoff_observe::status_page::{PAGE, POLICY, json};
 
 use crate::context::Context;
 use crate::outcome::Outcome;
-use sendoff_observe::status_page::{PAGE, POLICY, json};
 
 /// The query of the request by which the page's script asks for the figures.
 const FIGURES: &[u8] = b"json";

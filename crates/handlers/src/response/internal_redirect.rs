@@ -19,7 +19,7 @@ use sendoff_site::naming::Naming;
 use sendoff_site::{InternalTarget, Rewrites};
 use sendoff_site_files::sendable::Denied;
 
-use crate::application::proxy::{self, Passed};
+use crate::application::proxy::{self, ProxyTarget};
 use crate::context::Context;
 use crate::head_rules;
 use crate::outcome::Outcome;
@@ -155,8 +155,8 @@ pub(crate) async fn follow(
         head_rules::apply(head, effects);
         merge(&own, head);
     });
-    let passed = Passed { application: target.application, prefix: target.prefix };
-    proxy::respond(&context, passed, &mut merged).await
+    let proxied = ProxyTarget { application: target.application, prefix: target.prefix };
+    proxy::respond(&context, proxied, &mut merged).await
 }
 
 /// Merges the lasting fields of the first application into the head of the other.

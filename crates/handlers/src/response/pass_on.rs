@@ -15,7 +15,7 @@ use sendoff_application_response::companions::Companions;
 use sendoff_application_response::exchange::UpstreamExchange;
 use sendoff_application_response::host_cookie;
 use sendoff_application_response::rate_limit::Paced;
-use sendoff_application_response::relay::{self, RelayedBody};
+use sendoff_application_response::relay::{self, BodyLength, RelayedBody};
 use sendoff_application_response::sendfile2;
 use sendoff_config::GatewayProtocol;
 use sendoff_delivery::segment::Segment;
@@ -31,6 +31,7 @@ use sendoff_site::naming::Naming;
 use sendoff_site_files::sendable::{Denied, Sendable};
 use sendoff_static_files::Entry;
 use sendoff_upstream_fastcgi::application::Application;
+use sendoff_zero_copy::{self as zero_copy, ZeroCopy};
 
 use crate::application::script::Call;
 use crate::context::Context;
@@ -40,7 +41,6 @@ use crate::response::internal_redirect;
 use crate::response::named;
 use crate::response::reproxy;
 use crate::response::requirements::{NotMet, check};
-use sendoff_zero_copy::{self as zero_copy, ZeroCopy};
 
 /// The source of a response's body.
 enum BodySource {
@@ -175,10 +175,15 @@ impl Call<'_> {
                 if !self.has_ordinary_zero_copy(&exchange) {
                     begun.head.fields.retain(|field| !field.is(zero_copy::FIELD));
                 }
-                let may_go_on = exchange.may_end_late();
-                let mut body =
-                    self.begin_body(*begun, zero_copy, decided_for, is_unbuffered, sink)?;
-                body.length = body.length.filter(|_| may_go_on);
+                let may_end_late = exchange.may_end_late();
+                let body = self.begin_body(
+                    *begun,
+                    zero_copy,
+                    decided_for,
+                    is_unbuffered,
+                    may_end_late,
+                    sink,
+                )?;
                 let (site, request) = (self.context.site, self.context.request);
                 relay::pass_body(site, request, sink, exchange, body).await?;
                 Ok(Outcome::Sent)
@@ -274,12 +279,14 @@ impl Call<'_> {
 
     /// Queues the head of the application's own response, and returns the state in which its body
     /// begins. `decided_for`: the clients for whom it is decided that the head leads nowhere else.
+    /// `may_end_late`: the application may go on working behind the body.
     fn begin_body(
         &self,
         begun: ReceivedHead,
         zero_copy: Option<ZeroCopy>,
         decided_for: DecidedFor,
         is_unbuffered: bool,
+        may_end_late: bool,
         sink: &mut dyn Sink,
     ) -> Result<RelayedBody<'_>, Cut> {
         let ReceivedHead { head, rest, length, .. } = begun;
@@ -302,21 +309,16 @@ impl Call<'_> {
         };
         decided_for.and(of_names).limit(&mut head);
         head.fields.retain(|field| !is_for_front(field.name()));
-        let has_none = !has_body || head.status == StatusCode::NO_CONTENT;
-        let length = head.length.filter(|_| head.value("Trailer").is_none());
-        let length = if has_none { Some(0) } else { length };
+        let length = match head.length {
+            _ if !may_end_late => BodyLength::Open,
+            _ if !has_body || head.status == StatusCode::NO_CONTENT => BodyLength::NoBody,
+            Some(length) if head.value("Trailer").is_none() => BodyLength::Announced(length),
+            _ => BodyLength::Open,
+        };
         sink.begin(head)?;
         let zero_copy = zero_copy.filter(|_| has_body);
         let patience = &self.context.services.patience;
-        Ok(RelayedBody {
-            rest,
-            length,
-            has_none,
-            surplus: false,
-            zero_copy,
-            is_unbuffered,
-            patience,
-        })
+        Ok(RelayedBody { rest, length, surplus: false, zero_copy, is_unbuffered, patience })
     }
 }
 

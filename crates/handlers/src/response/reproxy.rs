@@ -5,14 +5,13 @@
 //! the server ask another machine. Of the client's fields they see only ranges and conditions: no
 //! cookie, no password.
 
-use bytes::Bytes;
 use http::header::{self, HeaderName};
-use http::uri::Uri;
 use http::{HeaderMap, StatusCode};
 use sendoff_application_response::beginning::{ReceivedHead, ResponseStart};
 use sendoff_application_response::exchange::UpstreamExchange;
 use sendoff_application_response::failure::ApplicationFailure;
 use sendoff_application_response::fields::is_for_server;
+use sendoff_application_response::named_url::NamedUrl;
 use sendoff_exchange::head_filter::HeadFilter;
 use sendoff_exchange::sink::Sink;
 use sendoff_message::Cut;
@@ -23,7 +22,7 @@ use sendoff_site::effects::{AccessRequirements, Effects};
 use sendoff_site::{InternalTarget, Rewrites};
 use sendoff_site_files::sendable::Denied;
 
-use crate::application::proxy::{self, Passed};
+use crate::application::proxy::{self, ProxyTarget};
 use crate::application::script::Call;
 use crate::context::Context;
 use crate::head_rules;
@@ -127,7 +126,8 @@ fn target(
     let text = url.escape_ascii().to_string();
     let denied =
         |why: &str| Denied { status: StatusCode::FORBIDDEN, why: format!("{text}: {why}") };
-    let (origin, authority, path) = parts(url).ok_or_else(|| denied("it is no URL"))?;
+    let NamedUrl { origin, authority, path } =
+        NamedUrl::parse(url).ok_or_else(|| denied("it is no URL"))?;
     let bad_path = |bad: sendoff_message::request::BadPath| denied(bad.0);
     let mut request =
         internal_redirect::request_for(context.request, own, &path).map_err(bad_path)?;
@@ -159,36 +159,6 @@ fn target(
     }
 }
 
-/// Splits a URL into the origin as routes name it (scheme, host and port), the host and port as in
-/// the URL, and path with query.
-fn parts(url: &[u8]) -> Option<(String, Bytes, Bytes)> {
-    // A fragment is not sent, some readers take a backslash for a slash, and user information
-    // before the host must not get into a log.
-    if url.iter().any(|byte| b"#\\@".contains(byte) || !byte.is_ascii_graphic()) {
-        return None;
-    }
-    let uri = Uri::try_from(url).ok()?;
-    let (scheme, authority) = (uri.scheme_str()?, uri.authority()?);
-    let usual = match scheme {
-        "http" => 80,
-        "https" => 443,
-        _ => return None,
-    };
-    // `Uri` reports no port for "host:x".
-    let port = match authority.as_str().strip_prefix(uri.host()?)? {
-        "" => usual,
-        rest => {
-            let digits = rest.strip_prefix(':')?;
-            let is_number = digits.bytes().all(|byte| byte.is_ascii_digit());
-            digits.parse::<u16>().ok().filter(|_| is_number)?
-        }
-    };
-    let origin = format!("{scheme}://{}:{port}", uri.host()?).to_ascii_lowercase();
-    let path = uri.path_and_query().map_or("/", |path| path.as_str());
-    let path = if path.starts_with('/') { path.to_owned() } else { format!("/{path}") };
-    Some((origin, Bytes::from(authority.to_string()), Bytes::from(path)))
-}
-
 /// The client's fields that select a part: ranges and conditions.
 fn of_the_part(headers: &HeaderMap) -> HeaderMap {
     let mut kept = HeaderMap::new();
@@ -209,9 +179,9 @@ async fn ask(
 ) -> Result<Result<(UpstreamExchange, Box<ReceivedHead>), ApplicationFailure>, Cut> {
     let context = Context { request: &target.request, effects: &target.effects, ..call.context };
     let gateway = &context.services.gateways[context.site.number][target.internal.application];
-    let passed =
-        Passed { application: target.internal.application, prefix: target.internal.prefix };
-    let message = match proxy::message(&context, gateway, passed, sink) {
+    let proxied =
+        ProxyTarget { application: target.internal.application, prefix: target.internal.prefix };
+    let message = match proxy::message(&context, gateway, proxied, sink) {
         Ok(message) => message,
         Err(ApplicationFailure { why, .. }) => {
             return Ok(Err(ApplicationFailure::bad_gateway(why)));
@@ -294,41 +264,9 @@ fn merge(own: &ResponseHead, head: &mut ResponseHead) {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use bytes::Bytes;
 
-    #[test]
-    fn urls_are_read_in_one_way() {
-        for (url, expected) in [
-            ("http://a.test/x?y=z", Some(("http://a.test:80", "a.test", "/x?y=z"))),
-            ("HTTPS://A.test:444/%2e", Some(("https://a.test:444", "A.test:444", "/%2e"))),
-            ("http://[::1]:8/x", Some(("http://[::1]:8", "[::1]:8", "/x"))),
-            ("http://a.test", Some(("http://a.test:80", "a.test", "/"))),
-            ("http://a.test?x", Some(("http://a.test:80", "a.test", "/?x"))),
-            ("http://a.test@b.test/", None),
-            ("http://u:p@a.test/", None),
-            ("http://a.test\\@b.test/", None),
-            ("http://a.test:99999/", None),
-            ("http://a.test:+80/", None),
-            ("http://a.test:/", None),
-            ("ftp://a.test:80/", None),
-            ("http:///x", None),
-            ("//a.test/x", None),
-            ("/x", None),
-            ("a.test/x", None),
-            ("ftp://a.test/x", None),
-            ("file:///etc/passwd", None),
-            ("http://a.test/#x", None),
-            ("", None),
-        ] {
-            let parts = parts(url.as_bytes());
-            let shown = parts.map(|(origin, authority, path)| {
-                let text = |bytes: Bytes| String::from_utf8(bytes.to_vec()).unwrap();
-                (origin, text(authority), text(path))
-            });
-            let expected = expected.map(|(a, b, c)| (a.to_owned(), b.to_owned(), c.to_owned()));
-            assert_eq!(shown, expected, "{url}");
-        }
-    }
+    use super::*;
 
     #[test]
     fn the_head_is_the_first_ones_with_what_describes_the_bytes() {

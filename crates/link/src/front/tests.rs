@@ -1,8 +1,12 @@
 //! The front's machine against scripted workers: fixed byte strings, or a worker that reads
 //! requests and answers them in pieces.
 
+use std::collections::VecDeque;
+
+use bytes::BytesMut;
+use sendoff_fastcgi::RecordPart;
 use sendoff_fastcgi::direct::Rest;
-use sendoff_fastcgi::record::BeginRequest;
+use sendoff_fastcgi::record::{BeginRequest, EndRequest};
 
 use super::*;
 

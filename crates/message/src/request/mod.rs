@@ -108,7 +108,7 @@ pub struct Request {
     pub id: Option<Rc<str>>,
     /// Its place in its trace; `None`: requests are not traced, or it is a part of another request.
     pub trace: Option<Rc<RequestTrace>>,
-    /// The number of the listener that accepted the connection, in `Config::listen`.
+    /// The listener that accepted the connection, as in [`Origin::listener`].
     pub listener: usize,
     /// The client's end of its connection, even if the client is connected to a trusted proxy.
     pub peer: Endpoint,

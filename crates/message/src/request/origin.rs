@@ -14,7 +14,8 @@ use sendoff_tls::{ClientCertificate, ClientDemand};
 /// Facts about a connection that are known before its first request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Origin {
-    /// The number of the listener that accepted it, in `Config::listen`.
+    /// The place of the listener that accepted it, by which sites know the listener: its number in
+    /// `Config::listen` at the start of the front. Other listeners get further places at reloads.
     pub listener: usize,
     /// The scheme of the listener's connections.
     pub scheme: Scheme,

@@ -159,11 +159,11 @@ impl<S: Service + 'static> http3::Admission for Admission<S> {
                 return None;
             }
         }
-        let mut counted = ConnectionGuard::new(&self.lifecycle);
-        let is_admitted = self.count(origin, &mut counted);
         // Packets with a forged address must not fill its client's count.
-        counted.uncount();
-        is_admitted.then_some(counted)
+        let service = self.services.get();
+        let has_room = |who, most| self.lifecycle.all().has_room_for(who, most);
+        may_have_another(origin, &*service, self.lifecycle.all(), has_room)
+            .then(|| ConnectionGuard::new(&self.lifecycle))
     }
 
     fn count(&self, origin: &Origin, counted: &mut ConnectionGuard) -> bool {
@@ -171,16 +171,27 @@ impl<S: Service + 'static> http3::Admission for Admission<S> {
     }
 }
 
-/// Counts a connection for its client. False if the client may not have another one; trusted
-/// proxies may have any number.
+/// Counts a connection for its client. False if the client may not have another one.
 fn admit<S: Service>(origin: &Origin, service: &S, counted: &mut ConnectionGuard) -> bool {
+    let lifecycle = Rc::clone(&counted.lifecycle);
+    let count = |who, most| counted.count_for(who, most);
+    may_have_another(origin, service, lifecycle.all(), count)
+}
+
+/// True if the client may have another connection; trusted proxies may have any number. `has_room`
+/// is asked unless the client may have any number, with the most that it may have.
+fn may_have_another<S: Service>(
+    origin: &Origin,
+    service: &S,
+    all: &Connections,
+    has_room: impl FnOnce(Who, u64) -> bool,
+) -> bool {
     if origin.is_trusted(service.trusted_proxies()) {
         return true;
     }
     let client = &origin.peer;
-    let most = most_of_client(origin, counted.lifecycle.all(), &service.config().limits);
-    let Some(most) = most else { return true };
-    let is_admitted = counted.count_for(Who::of(client), most);
+    let Some(most) = most_of_client(origin, all, &service.config().limits) else { return true };
+    let is_admitted = has_room(Who::of(client), most);
     if !is_admitted {
         Limit::ConnectionsPerClient.refuses(client, || {
             format!("a client has {most} connections: further ones are closed (max_connections_per_client)")

@@ -2,6 +2,12 @@
 //! the open ones and tells what to give up when they become short.
 
 use std::fmt;
+use std::io;
+use std::os::fd::OwnedFd;
+
+use rustix::process::{Resource, getrlimit};
+use sendoff_config::{Config, PoolConfig};
+use sendoff_transport::descriptors;
 
 /// Descriptors for event loops, logs, standard streams, sockets to the supervisor and temporary
 /// files of request bodies; with a small limit, an eighth of it.
@@ -35,9 +41,9 @@ pub(super) struct DescriptorBudget {
 
 /// The limit of open files is too small to answer requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct TooFew {
-    pub(super) limit: usize,
-    pub(super) needed: usize,
+struct TooFew {
+    limit: usize,
+    needed: usize,
 }
 
 impl fmt::Display for TooFew {
@@ -51,12 +57,33 @@ impl fmt::Display for TooFew {
 }
 
 impl DescriptorBudget {
+    /// Divides the limit of this process, and tells `descriptors.rs` the limit. `listeners`: the
+    /// sockets of each event loop.
+    ///
+    /// # Errors
+    /// The limit is too small to start.
+    pub(super) fn of_process(config: &Config, listeners: &[Vec<OwnedFd>]) -> io::Result<Self> {
+        let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+        let first_workers: usize = config.pools.iter().map(PoolConfig::first_workers).sum();
+        let most_workers = config.pools.iter().map(PoolConfig::most_workers).sum();
+        let of_loop = listeners.first().map_or(0, Vec::len);
+        let limit = usize::try_from(limit).unwrap_or(usize::MAX);
+        let loops = listeners.len();
+        let checked = Self::check(limit, loops, of_loop, first_workers);
+        checked.map_err(|too_few| io::Error::other(too_few.to_string()))?;
+        descriptors::set_limit(limit);
+        // Pools rarely have all their workers at the same time: the links that are counted take at
+        // most half of the descriptors.
+        let workers = (limit / (4 * loops.max(1))).clamp(first_workers, most_workers);
+        Ok(Self::new(limit, loops, of_loop, workers))
+    }
+
     /// Divides `limit` descriptors among `loops` event loops with `listeners` listeners each, where
     /// up to `workers` workers have a link to every loop and a guard socket.
     ///
     /// Half of the rest is for connections, a quarter for static files, an eighth for copies of
     /// handed-over files and an eighth for their originals, spools and request bodies.
-    pub(super) fn new(limit: usize, loops: usize, listeners: usize, workers: usize) -> Self {
+    fn new(limit: usize, loops: usize, listeners: usize, workers: usize) -> Self {
         let fixed = RESERVED.min(limit / 8) + loops * listeners + workers * (loops + 1);
         let rest = limit.saturating_sub(fixed) / loops.max(1);
         Self {
@@ -69,12 +96,7 @@ impl DescriptorBudget {
     /// Checks that `limit` descriptors suffice to start: for the descriptors that are open before
     /// the first client comes and for [`LEAST`] connections, below the part that is kept free
     /// (`descriptors.rs`).
-    pub(super) fn check(
-        limit: usize,
-        loops: usize,
-        listeners: usize,
-        workers: usize,
-    ) -> Result<(), TooFew> {
+    fn check(limit: usize, loops: usize, listeners: usize, workers: usize) -> Result<(), TooFew> {
         let open = OPEN_AT_START + loops * (OPEN_PER_LOOP + listeners) + workers * (loops + 1);
         let needed = ((open + LEAST) * 8).div_ceil(7);
         if limit < needed { Err(TooFew { limit, needed }) } else { Ok(()) }

@@ -23,7 +23,8 @@ use tokio::task::spawn_local;
 use super::announce::Announce;
 use super::budget::DescriptorBudget;
 use super::generation::{Generation, NewPool};
-use super::running_loop::{LoopOrder, PoolOnLoop, RunningLoop, SharedByLoops};
+use super::loop_pools::PoolOnLoop;
+use super::running_loop::{LoopOrder, RunningLoop, SharedByLoops};
 
 /// Freed memory that the front keeps for the next responses, in bytes. Without it a relayed body of
 /// 1 MB costs one `brk` and some 25 page faults.

@@ -10,7 +10,7 @@ use sendoff_setting_values::{At, Candidate, HeaderText, List, Place};
 
 use super::context::Context;
 use super::paths;
-use super::pool::Pools;
+use super::pools::Pools;
 use crate::keys;
 use access::clients;
 use conditions::conditions;

@@ -1,33 +1,22 @@
 //! Sites.
 
 use std::cmp::Reverse;
-use std::path::{Path, PathBuf};
 
 use sendoff_config::{
-    Accel, AccessLog, Alias, Attachment, Compression, Controller, ErrorPage, FolderLink,
-    FrontController as Resolved, Host, LinkedFolder, Site, SiteLog, SiteWorker,
+    Attachment, Compression, Controller, ErrorPage, FrontController as Resolved, Host, Site,
+    SiteWorker,
 };
 use sendoff_setting_values::{
-    AppAddress, At, FilePath, FrontController, HostName, Htaccess, List, Map, Matching, Place,
-    Prefix, UrlPath, Word,
+    AppAddress, At, FrontController, HostName, Htaccess, List, Map, Matching, Place, Prefix,
+    UrlPath, Word,
 };
 
 use super::context::Context;
-use super::pool::Pools;
+use super::folders::Folders;
+use super::pools::Pools;
 use super::route::Routes;
 use crate::keys;
 use crate::machine::FileKind;
-
-/// Returns the path of a folder as written, made absolute, if it leads through symbolic links.
-/// `folder`: the folder that it leads to now.
-fn absolute_link(written: &Path, folder: &Path) -> Option<PathBuf> {
-    // Without the current folder there is no relative path that could be used anyway.
-    std::path::absolute(written).ok().filter(|written| written != folder)
-}
-
-fn link(folder: LinkedFolder, written: &Path, leads_to: &Path) -> Option<FolderLink> {
-    Some(FolderLink { folder, link: absolute_link(written, leads_to)? })
-}
 
 impl Context<'_> {
     /// Resolves a site; `None` if its folder is unusable.
@@ -46,45 +35,10 @@ impl Context<'_> {
         let replaced = !section.php.value || attached.iter().any(Attachment::replaces_workers);
         let maps = self.maps(section, top);
         let (routes, proxies) = Routes::resolve(section, &mut attached, pool, pools, self);
-        let mut links = Vec::new();
-        let aliases = self.folders(section.alias.as_ref(), |prefix| &prefix.0);
-        let aliases = aliases.into_iter().enumerate().map(|(number, (prefix, folder, written))| {
-            links.extend(link(LinkedFolder::Alias(number), &written, &folder));
-            Alias { prefix, folder }
-        });
-        let aliases = aliases.collect();
-        let accel = self.folders(section.accel.as_ref(), |path| &path.0);
-        let accel = accel.into_iter().enumerate().map(|(number, (prefix, folder, written))| {
-            links.extend(link(LinkedFolder::Accel(number), &written, &folder));
-            Accel { prefix, folder }
-        });
-        let accel = accel.collect();
-        let list = |paths: &List<FilePath>| paths.values().map(|path| path.0.clone()).collect();
-        let follow = section.follow_symlinks_into.as_ref().map(|at| list(&at.value));
-        let mut sendfile_from = Vec::new();
-        for written in section.sendfile_from.iter().flat_map(|list| &list.value.0) {
-            let Some(folder) = self.folder(written) else { continue };
-            links.extend(link(LinkedFolder::SendfileFrom, &written.value.0, &folder));
-            sendfile_from.push(folder);
-        }
-        let Some(root) = &section.root else {
-            if !section.broken {
-                self.problems
-                    .error(section.place, "this site has no root")
-                    .help("root is the folder with its files: root = \"/var/www/example\"");
-            }
-            return None;
-        };
-        let (written, root) = (root.value.0.clone(), self.folder(root)?);
-        let root_link = absolute_link(&written, &root);
+        let Folders { aliases, accel, sendfile_from, links } = self.folders(section);
+        let (root, root_link) = self.root(section)?;
         let delivery = section.delivery.value.into();
-        // The `.htaccess` files name the script for paths that lead to no file.
-        let is_given = section.front_controller.place != Place::Default;
-        let controller = if section.htaccess.value == Htaccess::On && !is_given {
-            Resolved::Off
-        } else {
-            front_controller(&section.front_controller.value)
-        };
+        let (is_given, controller) = controller(section);
         let lua_before = self.scripts(section.lua_before.as_ref());
         let site = Site {
             name: name(section),
@@ -97,7 +51,7 @@ impl Context<'_> {
             aliases,
             links,
             symlinks: section.symlinks.value.into(),
-            follow: follow.unwrap_or_default(),
+            follow: values(section.follow_symlinks_into.as_ref(), |path| path.0.clone()),
             index: section.index.value.values().map(|name| name.0.clone()).collect(),
             front_controller: controller,
             lua_before,
@@ -116,16 +70,12 @@ impl Context<'_> {
             }),
             maintenance: section.maintenance.as_ref().map(|path| path.value.0.clone()),
             server_software: section.server_software.as_ref().map(|text| text.value.0.clone()),
-            htaccess: match section.htaccess.value {
-                Htaccess::Off => sendoff_config::Htaccess::Ignored,
-                Htaccess::Auto => sendoff_config::Htaccess::WhereFound { yields: !is_given },
-                Htaccess::On => sendoff_config::Htaccess::Obeyed,
-            },
+            htaccess: htaccess(section, is_given),
             page_cache: section.page_cache.as_ref().map(|keep| keep.value.0),
             warm: section.warm.as_ref().map(|sitemap| sitemap.value.0.clone()),
             esi: section.esi.value,
             purge_from: values(section.purge_from.as_ref(), |client| client.0),
-            access_log: self.access_log(section, top),
+            access_log: self.site_log(section, top),
             pool: pool.filter(|_| !replaced),
             worker: worker.filter(|_| !replaced).map(|(pool, file)| SiteWorker {
                 pool,
@@ -162,44 +112,6 @@ impl Context<'_> {
                 .error(*place, "the host of the sitemap is not known: hosts names none")
                 .help(format!("write its URL: warm = \"{url}\""));
         }
-    }
-
-    /// The access log of a site.
-    fn access_log(&mut self, section: &keys::Site, top: &keys::Top) -> SiteLog {
-        let format = section.access_log_format.as_ref();
-        let to = match (&section.access_log, format) {
-            (None, None) => return SiteLog::Server,
-            (Some(to), _) => self.log_target(to),
-            (None, Some(_)) => top.access_log.as_ref().and_then(|to| self.log_target(to)),
-        };
-        match (to, format) {
-            (Some(to), _) => {
-                let format = format.unwrap_or(&top.access_log_format).value.resolved();
-                SiteLog::Own(AccessLog { to, format })
-            }
-            (None, Some(format)) => {
-                self.problems
-                    .error(format.place, "there is no log that could have this format")
-                    .help("name its file: access_log = \"/var/log/sendoff/access.log\"");
-                SiteLog::Off
-            }
-            (None, None) => SiteLog::Off,
-        }
-    }
-
-    /// Pairs of a prefix and a folder, the longest prefix first. Each folder must exist.
-    fn folders<K>(
-        &mut self,
-        map: Option<&At<Map<K, FilePath>>>,
-        prefix: impl Fn(&K) -> &String,
-    ) -> Vec<(String, PathBuf, PathBuf)> {
-        let mut folders = Vec::new();
-        for (key, path) in map.iter().flat_map(|map| &map.value.0) {
-            let (folder, written) = (self.folder(path), path.value.0.clone());
-            folders.extend(folder.map(|folder| (prefix(&key.value).clone(), folder, written)));
-        }
-        folders.sort_by_key(|(prefix, ..)| Reverse(prefix.len()));
-        folders
     }
 
     fn attached(&mut self, map: Option<&At<Map<Matching, AppAddress>>>) -> Vec<Attachment> {
@@ -262,6 +174,24 @@ fn compression(section: &keys::Site) -> Compression {
         min_length: section.compress_min_length.value.0,
         cross_site: section.compress_cross_site.value,
     }
+}
+
+fn htaccess(section: &keys::Site, has_controller: bool) -> sendoff_config::Htaccess {
+    match section.htaccess.value {
+        Htaccess::Off => sendoff_config::Htaccess::Ignored,
+        Htaccess::Auto => sendoff_config::Htaccess::WhereFound { yields: !has_controller },
+        Htaccess::On => sendoff_config::Htaccess::Obeyed,
+    }
+}
+
+/// The front controller, and true if the operator has named one.
+fn controller(section: &keys::Site) -> (bool, Resolved) {
+    let is_given = section.front_controller.place != Place::Default;
+    // The `.htaccess` files name the script for paths that lead to no file.
+    if section.htaccess.value == Htaccess::On && !is_given {
+        return (is_given, Resolved::Off);
+    }
+    (is_given, front_controller(&section.front_controller.value))
 }
 
 fn front_controller(controller: &FrontController) -> Resolved {

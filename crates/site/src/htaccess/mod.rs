@@ -5,6 +5,7 @@
 //! depends on stays unchanged.
 
 mod compiled;
+pub(crate) mod decision;
 mod fields;
 mod files;
 mod outcomes;
@@ -26,7 +27,7 @@ use sendoff_message::request::{Request, Scheme, protocol};
 use sendoff_message::response::{Field, ResponseHead};
 use sendoff_site_files::router::{PathTarget, Router, Script};
 
-use super::decision::{Decision, User};
+use self::decision::{HtaccessDecision, User};
 use super::effects::{Answer, Effects, FailedRequest};
 use fields::{Fields, port, socket_address};
 use files::SiteFiles;
@@ -187,7 +188,7 @@ impl Htaccess {
         &self,
         router: &Router,
         request: &Request,
-        decision: &Decision,
+        decision: &HtaccessDecision,
         head: &mut ResponseHead,
     ) {
         if !decision.changes_heads() || decision.change(head.by_server, &mut head.fields) {
@@ -219,7 +220,7 @@ impl Htaccess {
         request: &Request,
         user: Option<User>,
         failure: Option<FailedRequest<'_>>,
-    ) -> Rc<Decision> {
+    ) -> Rc<HtaccessDecision> {
         let HtaccessShare { watcher, outcomes, .. } = &*self.share;
         let count = watcher.now().filter(|_| user.is_none() && failure.is_none());
         let known = count.and_then(|count| outcomes.get(self.number, request, watcher, count));
@@ -237,7 +238,7 @@ impl Htaccess {
         let outcome = self.view(router, request, user.as_ref(), failed, |site, view| {
             apache::evaluate(site, view, &files)
         });
-        let decision = Rc::new(Decision::new(outcome, user));
+        let decision = Rc::new(HtaccessDecision::new(outcome, user));
         if let Some((count, watches)) = count.zip(files.watches()) {
             outcomes.keep(self.number, request, LookedAt { watches, count }, &decision);
         }
@@ -295,7 +296,7 @@ impl Htaccess {
         router: &Router,
         request: &mut Request,
         effects: &mut Effects,
-        decision: &Decision,
+        decision: &HtaccessDecision,
     ) -> Answer {
         let outcome = decision.outcome();
         let why = || {
@@ -410,7 +411,7 @@ impl Htaccess {
         request: &mut Request,
         user: Option<User>,
         script: &[u8],
-    ) -> Rc<Decision> {
+    ) -> Rc<HtaccessDecision> {
         let path = std::mem::replace(&mut request.path, script.to_vec());
         let decision = self.decision(router, request, user, None);
         request.path = path;
@@ -419,7 +420,7 @@ impl Htaccess {
 }
 
 /// The parameter with the settings of PHP.
-fn php_value(decision: &Decision) -> Option<(Bytes, Vec<u8>)> {
+fn php_value(decision: &HtaccessDecision) -> Option<(Bytes, Vec<u8>)> {
     let lines = decision.php_value()?;
     Some((Bytes::from_static(b"PHP_VALUE"), lines.clone()))
 }

@@ -12,9 +12,9 @@ use http::{HeaderName, Method, Version};
 use lru::LruCache;
 use sendoff_message::request::{Endpoint, Request, Scheme};
 
+use super::decision::HtaccessDecision;
 use super::fields::{Fields, socket_address};
 use super::watcher::{Watch, Watcher};
-use crate::decision::Decision;
 
 /// Most outcomes of one event loop.
 const MAX_OUTCOMES: NonZeroUsize = NonZeroUsize::new(1024).expect("not zero");
@@ -61,7 +61,7 @@ struct CachedOutcome {
     unchanged_at: Cell<u64>,
     /// Time of the evaluation.
     made: Instant,
-    decision: Rc<Decision>,
+    decision: Rc<HtaccessDecision>,
 }
 
 /// A hasher for keys that are hashes themselves.
@@ -104,7 +104,7 @@ impl Outcomes {
         request: &Request,
         watcher: &Watcher,
         count: u64,
-    ) -> Option<Rc<Decision>> {
+    ) -> Option<Rc<HtaccessDecision>> {
         let mut kept = self.kept.borrow_mut();
         let known = kept.get(&self.key(site, request))?;
         let is_same = known.asked.is(site, request)
@@ -123,7 +123,7 @@ impl Outcomes {
         site: u64,
         request: &Request,
         looked_at: LookedAt,
-        decision: &Rc<Decision>,
+        decision: &Rc<HtaccessDecision>,
     ) {
         let depends_on = &decision.outcome().depends_on;
         let names = depends_on.fields.iter().map(|name| HeaderName::from_bytes(name).ok());

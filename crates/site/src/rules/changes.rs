@@ -10,7 +10,7 @@ use sendoff_message::configured::shared_field;
 use sendoff_message::request::Request;
 use sendoff_message::response::Field;
 
-use super::bytes;
+use super::route::bytes;
 use crate::field_change::{Action, FieldChange, FieldChanges};
 use crate::maps::Maps;
 use crate::text::{Captured, Text, Use};

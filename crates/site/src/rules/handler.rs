@@ -8,7 +8,7 @@ use sendoff_config::{Handler, PoolConfig};
 use sendoff_message::request::{Request, normalise};
 use sendoff_site_files::router::{PathTarget, Router, Upstream};
 
-use super::{bytes, set};
+use super::route::{bytes, set};
 use crate::effects::Answer;
 use crate::maps::Maps;
 use crate::matching::Matched;

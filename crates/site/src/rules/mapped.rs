@@ -4,8 +4,10 @@ use std::collections::BTreeSet;
 
 use sendoff_message::request::{LimitKey, Request};
 
-use super::TextChange;
-use super::{Candidate, CompiledHandler, CompiledRoute, CompiledRoutes, HeadChanges, Rewrite};
+use super::CompiledRoutes;
+use super::changes::{HeadChanges, TextChange};
+use super::handler::{Candidate, CompiledHandler, Rewrite};
+use super::route::CompiledRoute;
 use crate::effects::{CountedBy, Effects};
 use crate::maps::Maps;
 use crate::matching::{Matched, TooHard};

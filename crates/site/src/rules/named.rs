@@ -4,7 +4,10 @@ use http::StatusCode;
 use sendoff_message::request::Request;
 use sendoff_site_files::router::{PathTarget, Router};
 
-use super::{CompiledHandler, CompiledRoute, CompiledRoutes, TextChange};
+use super::CompiledRoutes;
+use super::changes::TextChange;
+use super::handler::CompiledHandler;
+use super::route::CompiledRoute;
 use crate::decided_for::DecidedFor;
 use crate::effects::{AccessRequirements, Answer, Effects};
 use crate::maps::Maps;

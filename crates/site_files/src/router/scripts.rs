@@ -1,11 +1,11 @@
 //! The script for a path, and the upstream that runs it.
 
+use sendoff_config::url_path::contains;
 use sendoff_config::{FrontController, Matching};
 use sendoff_static_files::{Entry, PathKind, Refusal};
 
 use super::{PathTarget, Router, Script, Upstream};
 use crate::mounts::MountedPath;
-use crate::path::contains;
 
 /// The most prefixes of a path that are tried as a script with path info, because each costs a
 /// system call.

@@ -10,34 +10,29 @@
 //! twice, at once and when its handler is done, and counts a request as open until it has read the
 //! end of `STDIN`, even if it has already answered.
 
+mod answers;
+mod silence;
+#[cfg(test)]
+mod tests;
+
 use std::cell::Cell;
 use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, Waker};
-use std::time::Duration;
 
-use bytes::Bytes;
-use sendoff_delivery::segment::Segment;
-use sendoff_fastcgi::RecordPart;
-use sendoff_fastcgi::record::{EndRequest, Header, Kind};
+use sendoff_fastcgi::record::{Header, Kind};
 use sendoff_message::response::ResponseEnd;
-use sendoff_upstream::error::{Retry, UpstreamError, UpstreamErrorKind};
+use sendoff_upstream::error::{Retry, UpstreamError};
 use sendoff_upstream::fastcgi_request::{StreamedRequest, renumber};
-use sendoff_upstream::inbox::{Event, Inbox, NotStored};
-use sendoff_upstream::script_log::{LogMessage, Records, ScriptLog, Severity};
+use sendoff_upstream::inbox::{Event, Inbox};
+use sendoff_upstream::script_log::{Records, ScriptLog};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
 
-use crate::answer;
-use crate::driver::log;
-use crate::facts::SharingRefusal;
+pub(super) use self::silence::TimeoutCheck;
 use crate::outgoing::Outgoing;
-use crate::peer::Peer;
-
-#[cfg(test)]
-mod tests;
 
 /// Ended requests after which a free id is used again, so that a late record for it is dropped. Ids
 /// stay small, because applications may keep requests in a table (FastCGI 1.0 §3.3).
@@ -45,20 +40,6 @@ const RESTING: usize = 8;
 
 /// Bytes that are gathered for one write; a request's own records may exceed it.
 const GATHER: usize = 64 * 1024;
-
-/// Pieces below this size are copied: a client that does not read would otherwise keep the whole
-/// receive buffer of a piece allocated.
-const COPY_BELOW: usize = 16 * 1024;
-
-/// The time for which an abandoned request may continue, and the bytes that may arrive for it,
-/// until the connection takes no new requests.
-const ABANDONED_TIME: Duration = Duration::from_secs(5);
-const ABANDONED_BYTES: usize = 1024 * 1024;
-
-/// Bytes on disk for one slow client from which on the connection takes no new requests. Once the
-/// other requests have ended, the connection is not read, so the application waits for the client
-/// (back-pressure).
-const BURDEN: u64 = 4 * 1024 * 1024;
 
 /// The requests of one connection.
 #[derive(Debug, Default)]
@@ -164,14 +145,6 @@ pub(crate) struct RequestHandles {
     pub(super) key: RequestKey,
     pub(crate) inbox: Rc<Inbox>,
     pub(crate) may_be_silent: Rc<Cell<bool>>,
-}
-
-/// The result of a check of timeouts.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) enum TimeoutCheck {
-    Fine,
-    /// The application continues with an aborted request: the connection takes no new requests.
-    Retire,
 }
 
 impl Requests {
@@ -312,114 +285,6 @@ impl Requests {
         open.begins_at.is_some_and(|at| at < self.written)
     }
 
-    /// Handles a part of a record; `ends_record`: it is the record's last part. Returns the
-    /// refusal, if the application refuses a request.
-    ///
-    /// # Errors
-    /// The application breaks the protocol. The connection cannot be used any longer.
-    pub(super) fn take(
-        &mut self,
-        part: RecordPart,
-        ends_record: bool,
-        peer: &Peer,
-        now: Instant,
-    ) -> Result<Option<SharingRefusal>, UpstreamError> {
-        let (RecordPart::Stream { kind, request_id: id, .. }
-        | RecordPart::EndOfStream { kind, request_id: id }
-        | RecordPart::Record { kind, request_id: id, .. }) = part;
-        let (written, shares) = (self.written, self.live + self.abandoned > 1);
-        let open = match self.slot(id) {
-            Some(RequestSlot::Open(open)) if open.begins_at.is_some_and(|at| at < written) => open,
-            // A late record of a request that has ended.
-            Some(RequestSlot::Free | RequestSlot::Spent) => return Ok(None),
-            Some(RequestSlot::Open(_)) | None => return Err(answer::out_of_place(kind)),
-        };
-        open.since = now;
-        if let (RequestStage::Abandoned { dropped, .. }, RecordPart::Stream { data, .. }) =
-            (&mut open.stage, &part)
-        {
-            *dropped += data.len();
-            return Ok(None);
-        }
-        open.is_heard = true;
-        match part {
-            RecordPart::Stream { kind: Kind::STDOUT, data, .. } => {
-                self.deliver(id, data, shares, now);
-            }
-            RecordPart::Stream { kind: Kind::STDERR, data, .. } => {
-                open.log(&data, ends_record, peer);
-            }
-            RecordPart::EndOfStream { kind: Kind::STDOUT | Kind::STDERR, .. } => {}
-            RecordPart::Record { kind: Kind::END_REQUEST, content, .. } => {
-                return self.end(id, &content);
-            }
-            _ => return Err(answer::out_of_place(kind)),
-        }
-        Ok(None)
-    }
-
-    /// Passes bytes on. Bytes that a slow client does not take are stored on disk, because other
-    /// requests' records follow them.
-    fn deliver(&mut self, id: u16, data: Bytes, shares: bool, now: Instant) {
-        let Some(open) = self.live_one(id) else { return };
-        if !open.inbox.is_full() {
-            let data = match shares && data.len() < COPY_BELOW {
-                true => Bytes::copy_from_slice(&data),
-                false => data,
-            };
-            open.inbox.push(Event::Segment(Segment::Bytes(data)));
-            self.may_be_stalled |= self.live_one(id).is_some_and(|open| open.inbox.is_full());
-            return;
-        }
-        self.may_be_stalled = true;
-        let Some(open) = self.live_one(id) else { return };
-        let why = match open.inbox.store(&data) {
-            Ok(()) => {
-                self.is_burdened |= open.inbox.stored() > BURDEN;
-                return;
-            }
-            Err(NotStored::Full) => {
-                "its client is slow, and what waits for it has reached its limit"
-            }
-            Err(NotStored::NoDisk) => {
-                "its client is slow, and the folder for temporary files takes nothing more"
-            }
-        };
-        let error = UpstreamError::new(UpstreamErrorKind::Server, Retry::Unsafe, why);
-        open.inbox.finish(Event::Failed(error));
-        self.abandon(id, now);
-    }
-
-    fn end(&mut self, id: u16, content: &[u8]) -> Result<Option<SharingRefusal>, UpstreamError> {
-        let status = EndRequest::decode(content).map_err(answer::malformed)?.protocol_status;
-        let ended = answer::end(content);
-        let Some(slot) = self.slot(id) else { return Ok(None) };
-        let RequestSlot::Open(open) = std::mem::replace(slot, RequestSlot::Spent) else {
-            return Ok(None);
-        };
-        self.is_proven = true;
-        self.left(&open);
-        if matches!(open.stage, RequestStage::Abandoned { .. }) {
-            return Ok(None);
-        }
-        if open.outgoing.has_ended() {
-            self.slots[usize::from(id) - 1] = RequestSlot::Free;
-            self.free.push_back(id);
-        } else {
-            self.urgent.extend_from_slice(&Header::new(Kind::STDIN, id, 0).encode());
-        }
-        let refusal = match status {
-            answer::CANT_MPX_CONN => Some(SharingRefusal::CannotShare),
-            answer::OVERLOADED => Some(SharingRefusal::Overloaded),
-            _ => None,
-        };
-        open.inbox.finish(match ended {
-            Ok(ending) => Event::End(open.ending.and(ending)),
-            Err(error) => Event::Failed(error),
-        });
-        Ok(refusal)
-    }
-
     /// Removes a request from the counts of its stage.
     fn left(&mut self, open: &OpenRequest) {
         match open.stage {
@@ -496,54 +361,6 @@ impl Requests {
         })
     }
 
-    /// Fails live requests about which the application was silent for `patience`, and checks for
-    /// requests that it does not abort.
-    pub(super) fn look(&mut self, now: Instant, patience: Duration) -> TimeoutCheck {
-        let mut silent = Vec::new();
-        let mut look = TimeoutCheck::Fine;
-        for (id, slot) in (1..).zip(&mut self.slots) {
-            let RequestSlot::Open(open) = slot else { continue };
-            match open.stage {
-                RequestStage::Abandoned { since, dropped } => {
-                    if now.duration_since(since) > ABANDONED_TIME || dropped > ABANDONED_BYTES {
-                        look = TimeoutCheck::Retire;
-                    }
-                }
-                // No timeout while the client itself is slow.
-                RequestStage::Live
-                    if open.inbox.is_full()
-                        || open.outgoing.is_starved()
-                        || open.may_be_silent.get() =>
-                {
-                    open.since = now;
-                }
-                RequestStage::Live if now.duration_since(open.since) >= patience => silent.push(id),
-                RequestStage::Live => {}
-            }
-        }
-        let written = self.written;
-        for id in silent {
-            if let Some(open) = self.live_one(id) {
-                // An unsent request may be stuck behind the body of another request that the
-                // application does not read.
-                let why = if open.begins_at.is_some_and(|at| at < written) {
-                    UpstreamError::silent()
-                } else {
-                    UpstreamError::died(Retry::Safe)
-                };
-                open.inbox.finish(Event::Failed(why));
-            }
-            self.abandon(id, now);
-        }
-        look
-    }
-
-    /// The time at which the next live request will have been silent for `patience`.
-    pub(super) fn next_deadline(&self, patience: Duration) -> Option<Instant> {
-        let times = self.all_live().filter_map(|(_, open)| open.since.checked_add(patience));
-        times.min()
-    }
-
     /// Fails all requests, because the connection is gone or unusable. `why` goes to requests whose
     /// answer has begun.
     pub(super) fn fail(&mut self, why: &UpstreamError) {
@@ -578,18 +395,5 @@ impl Requests {
                 open.outgoing.give_up();
             }
         }
-    }
-}
-
-impl OpenRequest {
-    fn log(&mut self, text: &[u8], ends_record: bool, peer: &Peer) {
-        let log = |entry: LogMessage| {
-            if entry.severity == Severity::Fatal {
-                self.ending = ResponseEnd::Failed;
-            }
-            log(peer, &self.label, entry);
-        };
-        let mut budget = peer.log_budget();
-        self.log.push(text, ends_record, std::time::Instant::now(), &mut budget, log);
     }
 }

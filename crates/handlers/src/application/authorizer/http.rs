@@ -1,8 +1,8 @@
 //! Questions to web services, and the request fields that their answers set.
 
-use ::http::header::CONTENT_TYPE;
-use ::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use bytes::Bytes;
+use http::header::CONTENT_TYPE;
+use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use sendoff_application_response::failure::ApplicationFailure;
 use sendoff_config::HttpAuthorizer;
 use sendoff_http1::client::claim;
@@ -10,7 +10,7 @@ use sendoff_message::request::{CONDITIONS, Request};
 use sendoff_message::response::CgiHead;
 
 use crate::application::authorizer::{Begun, Grant};
-use crate::application::proxy::{self, Passed};
+use crate::application::proxy::{self, ProxyTarget};
 use crate::application::script::Call;
 use crate::context::Context;
 use crate::subrequest::ResponseBuffer;
@@ -26,8 +26,8 @@ pub(super) async fn ask(
     let gateway = &services.gateways[site.number][authorizer.proxy];
     // The service answers the server, not the client.
     let mut asker = ResponseBuffer::new(&question.method);
-    let passed = Passed { application: authorizer.proxy, prefix: 0 };
-    let message = proxy::message(&context, gateway, passed, &mut asker)
+    let proxied = ProxyTarget { application: authorizer.proxy, prefix: 0 };
+    let message = proxy::message(&context, gateway, proxied, &mut asker)
         .map_err(|failure| failure.of(&gateway.name()))?;
     let call = Call::new(context);
     match proxy::ask(&call, gateway, &message, &mut asker).await {

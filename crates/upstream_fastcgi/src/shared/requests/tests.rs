@@ -1,12 +1,20 @@
 use std::io::Write;
 use std::os::fd::OwnedFd;
+use std::time::Duration;
 
 use bytes::BytesMut;
-use sendoff_fastcgi::Decoder;
+use sendoff_delivery::segment::Segment;
+use sendoff_fastcgi::record::EndRequest;
+use sendoff_fastcgi::{Decoder, RecordPart};
 use sendoff_message::request::Body;
+use sendoff_upstream::error::UpstreamErrorKind;
 use sendoff_upstream::fastcgi_request::RequestMessageBuilder;
 
+use super::answers::BURDEN;
+use super::silence::ABANDONED_BYTES;
 use super::*;
+use crate::facts::SharingRefusal;
+use crate::peer::Peer;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 

@@ -114,14 +114,14 @@ async fn acquire(pool: &LocalPool, message: &RequestMessage) -> Acquired {
 async fn posted(pool: &LocalPool, message: &RequestMessage) -> WorkerExchange {
     match acquire(pool, message).await {
         Acquired::Posted(exchange) => exchange,
-        Acquired::Turn(turn) => panic!("{turn:?} is free"),
+        Acquired::Permit(permit) => panic!("{permit:?} is free"),
     }
 }
 
 /// Sends a request to the worker that sleeps.
 async fn given(pool: &LocalPool, message: &RequestMessage) -> WorkerExchange {
     match acquire(pool, message).await {
-        Acquired::Turn(turn) => turn.begin(message, None, "GET /".into()).unwrap(),
+        Acquired::Permit(permit) => permit.begin(message, None, "GET /".into()).unwrap(),
         Acquired::Posted(_) => panic!("no worker sleeps"),
     }
 }
@@ -259,8 +259,8 @@ fn a_request_with_a_file_comes_on_the_link_of_the_worker_that_took_it() {
         worker.taker.promised(number);
         assert_eq!(worker.step(), Step::Wait);
         worker.says(&[&taken(number)]).await;
-        let Acquired::Turn(turn) = waiting.await else { panic!("it needs a worker") };
-        let exchange = turn.begin(&with_file, None, "GET /".into()).unwrap();
+        let Acquired::Permit(permit) = waiting.await else { panic!("it needs a worker") };
+        let exchange = permit.begin(&with_file, None, "GET /".into()).unwrap();
         worker.gets(&with_file).await;
         worker.says(&[&stdout(1, b"two"), &end()]).await;
         answers(&exchange, "two").await;

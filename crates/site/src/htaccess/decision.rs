@@ -1,5 +1,5 @@
-//! The outcome of a request's `.htaccess` files, in the form in which the server applies it to the
-//! response.
+//! The decision of the `.htaccess` files about a request, in the form in which the server applies it
+//! to the response.
 
 use std::path::PathBuf;
 use std::rc::Rc;
@@ -10,7 +10,7 @@ use sendoff_htaccess as apache;
 use sendoff_htaccess::{Handler, Outcome, RequestedFile};
 use sendoff_message::response::Field;
 
-use super::field_change::{Action, FieldChange, FieldChanges};
+use crate::field_change::{Action, FieldChange, FieldChanges};
 
 /// The user whose password a client has shown.
 #[derive(Debug, Clone)]
@@ -21,9 +21,9 @@ pub struct User {
     pub name: Vec<u8>,
 }
 
-/// The outcome of the files for a request. Several requests may share a decision.
+/// The decision of the files about a request, which several requests may share.
 #[derive(Debug)]
-pub struct Decision {
+pub struct HtaccessDecision {
     outcome: Outcome,
     user: Option<User>,
     /// Changes of the fields of a static file that follow from its name.
@@ -41,7 +41,7 @@ struct Fixed {
     usual: FieldChanges,
 }
 
-impl Decision {
+impl HtaccessDecision {
     /// `user`: the user whose password the client has shown.
     pub(crate) fn new(outcome: Outcome, user: Option<User>) -> Self {
         let mut decision = Self {
