@@ -24,7 +24,7 @@ mod tickets;
 mod vault;
 
 pub use challenge::{Challenge, challenge_config};
-pub use client::{Verify, client_config};
+pub use client::{TlsClient, Verify, client_config};
 pub use credentials::Credentials;
 pub use examine::{ClientCertificate, Leaf, warnings};
 pub use identity::Whose;
