@@ -117,7 +117,33 @@ impl Client {
     }
 }
 
+/// The value of a key.
+pub(crate) enum Stored {
+    /// The key does not exist.
+    Nothing,
+    /// A string.
+    Bytes(Vec<u8>),
+    /// Something else.
+    Other,
+}
+
 impl Connection {
+    /// The value of a key, or at most one byte more than `most` of it.
+    pub(crate) async fn stored(&self, key: &str, most: usize) -> Result<Stored, Trouble> {
+        let mut commands = self.commands.clone();
+        let mut range = redis::cmd("GETRANGE");
+        range.arg(key).arg(0).arg(most);
+        let answer = timeout(LIMIT, commands.req_packed_command(&range)).await;
+        match answer.map_err(|_| Trouble::late())?.and_then(Value::extract_error) {
+            Ok(Value::BulkString(bytes)) if bytes.is_empty() => Ok(Stored::Nothing),
+            Ok(Value::BulkString(bytes)) if bytes.len() <= most => Ok(Stored::Bytes(bytes)),
+            Ok(Value::BulkString(_)) => Ok(Stored::Other),
+            Ok(_) => Err(Trouble::unexpected("GETRANGE")),
+            Err(error) if error.code() == Some("WRONGTYPE") => Ok(Stored::Other),
+            Err(error) => Err(error.into()),
+        }
+    }
+
     /// The answer to a command.
     pub(crate) async fn ask<T: FromRedisValue>(&self, command: &Cmd) -> Result<T, Trouble> {
         self.ask_patiently(command, Duration::ZERO).await

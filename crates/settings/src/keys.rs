@@ -239,6 +239,10 @@ section! {
     /// A file with the user's password; a line end behind it does not count.
     password_file: FilePath, unless "no password",
         example "\"/etc/sendoff/engine-password\"", also "password" "auth" "requirepass";
+    /// A file with a secret that only the nodes have, of at least 32 characters: with it they share
+    /// the certificates of `tls = "auto"`, sealed.
+    secret_file: FilePath, unless "certificates are of each node",
+        example "\"/etc/sendoff/fleet-secret\"", also "secret" "encryption_key" "shared_secret";
     /// With `rediss://`, a file with the root certificates, in PEM, for the engine's certificate.
     roots: FilePath, unless "the system's",
         example "\"/etc/sendoff/internal-ca.pem\"", also "trusted_certificate" "ca" "cafile";

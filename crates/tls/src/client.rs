@@ -36,7 +36,7 @@ impl fmt::Debug for TlsClient {
 }
 
 impl TlsClient {
-    /// `protocol`: the only one that is offered by ALPN; `None`: there is no ALPN.
+    /// `protocol`: the only protocol that ALPN offers; `None`: without ALPN.
     ///
     /// # Errors
     /// A sentence: there are no roots, or no certificate can have the name.

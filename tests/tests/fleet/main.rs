@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "the panic is the failure report")]
 
 mod away;
+mod certificates;
 mod chaos;
 mod purges;
 mod records;

@@ -11,7 +11,7 @@ use std::os::unix::fs::FileExt;
 
 use sendoff_acme::{CertificateReport, is_same_work};
 use sendoff_config::Config;
-use sendoff_tls::Vault;
+use sendoff_tls::{FleetSecrets, Vault};
 
 use crate::acme::FromAcme;
 use crate::children::Recipe;
@@ -34,31 +34,39 @@ pub(super) struct Certificates {
 struct Process {
     kept: SupervisedChild,
     socket: Socket,
-    /// The configuration that the process was started with.
+    /// The configuration and the secrets that the process was started with.
     config: Config,
+    secrets: FleetSecrets,
 }
 
 /// A message of the process, with its descriptors.
 pub(super) type AcmeMessage = io::Result<(FromAcme, VecDeque<OwnedFd>)>;
 
 impl Certificates {
-    /// Starts the process if a site asks for a certificate.
+    /// Starts the process if a site asks for a certificate. `front`: it has the secrets of a node of
+    /// a fleet.
     ///
     /// # Errors
     /// The system refuses to start it.
-    pub(super) fn start(config: &Config) -> Result<Self, Failure> {
-        let process = config.acme.as_ref().map(|_| Process::start(config)).transpose()?;
-        Ok(Self { process, reports: Vec::new() })
+    pub(super) fn start(config: &Config, front: &SupervisedChild) -> Result<Self, Failure> {
+        if config.acme.is_none() {
+            return Ok(Self::default());
+        }
+        let process = Process::start(config, secrets(front)?)?;
+        Ok(Self { process: Some(process), reports: Vec::new() })
     }
 
-    /// Changes to another configuration.
-    pub(super) fn follow(&mut self, config: &Config) {
-        let before = self.process.as_ref().map(|process| &process.config);
-        if before.map_or(config.acme.is_none(), |before| is_same_work(before, config)) {
+    /// Changes to another configuration, which the front already has.
+    pub(super) fn follow(&mut self, config: &Config, front: &SupervisedChild) {
+        let is_same = |process: &Process| {
+            let is_known = |secrets| secrets == process.secrets;
+            is_same_work(&process.config, config) && secrets(front).is_ok_and(is_known)
+        };
+        if self.process.as_ref().map_or(config.acme.is_none(), is_same) {
             return;
         }
         // This kills a running process. It writes its files atomically, so none is left incomplete.
-        *self = Self::start(config).unwrap_or_else(|failure| {
+        *self = Self::start(config, front).unwrap_or_else(|failure| {
             tracing::error!("no certificate is obtained: {failure}");
             Self::default()
         });
@@ -108,13 +116,15 @@ fn read(file: File) -> io::Result<Vec<CertificateReport>> {
 }
 
 impl Process {
-    fn start(config: &Config) -> Result<Self, Failure> {
+    fn start(config: &Config, secrets: FleetSecrets) -> Result<Self, Failure> {
         let failed = "cannot start the process for certificates";
         let (socket, theirs) = sockets().map_err(Failure::system(failed))?;
         let sealed =
             config.seal().map_err(|error| Failure::System(format!("{failed}: {error}")))?;
-        let kept = SupervisedChild::start(Recipe::acme(sealed, theirs)?)?;
-        Ok(Self { kept, socket, config: config.clone() })
+        let vault = Vault { fleet: secrets.clone(), ..Vault::default() };
+        let keys = vault.seal().map_err(Failure::system(failed))?;
+        let kept = SupervisedChild::start(Recipe::acme(sealed, theirs, keys)?)?;
+        Ok(Self { kept, socket, config: config.clone(), secrets })
     }
 }
 
@@ -127,6 +137,12 @@ fn tell_if_any(
 ) -> io::Result<()> {
     let descriptors: Vec<_> = descriptors.iter().map(|descriptor| descriptor.as_fd()).collect();
     front.orders().map_or(Ok(()), |orders| orders.send(message, &descriptors))
+}
+
+/// The secrets by which the node belongs to its fleet.
+fn secrets(front: &SupervisedChild) -> Result<FleetSecrets, Failure> {
+    let vault = front.recipe.keys().and_then(Vault::read);
+    Ok(vault.map_err(Failure::system("the credentials cannot be read"))?.fleet)
 }
 
 /// Sets the certificates for fronts that start from now on.

@@ -125,7 +125,7 @@ impl Front {
             .collect();
         let tickets = Tickets::new().map_err(io::Error::other)?;
         let tls = tls_of_sites(&config, &vault, &tickets).map_err(io::Error::other)?;
-        let engine_password = vault.engine_password;
+        let secrets = vault.fleet;
         let generation = Arc::new(Generation {
             tls,
             tickets: tickets.clone(),
@@ -242,7 +242,7 @@ impl Front {
                 is_leaving,
             };
             let running = RunningFront::new(handles, generation, pools, means);
-            running.join_fleet(engine_password.as_ref());
+            running.join_fleet(secrets.engine_password.as_ref());
             let mut is_over = false;
             tokio::select! {
                 end = running.follow(&mut orders) => is_over = end == ShutdownMode::Cut,

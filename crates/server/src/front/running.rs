@@ -320,7 +320,7 @@ impl RunningFront {
     async fn reload(self: Rc<Self>, reload: Reload) -> Result<(), String> {
         let Reload { mut config, vault, pools: sources, logs, listeners } = reload;
         let tls = tls_of_sites(&config, &vault, &self.means.tickets)?;
-        let engine_password = vault.engine_password;
+        let secrets = vault.fleet;
         let before = Arc::clone(&self.generation.borrow());
         let mut pools = Vec::new();
         let mut arriving = Vec::new();
@@ -389,7 +389,7 @@ impl RunningFront {
         pools.iter().for_each(|pool| pool.phase.set(Phase::Serving));
         self.generation.replace(generation);
         let left = self.pools.replace(pools);
-        self.join_fleet(engine_password.as_ref());
+        self.join_fleet(secrets.engine_password.as_ref());
         let pools = self.pools.borrow();
         for pool in left.into_iter().filter(|left| !pools.iter().any(|pool| Rc::ptr_eq(pool, left)))
         {
