@@ -1,4 +1,4 @@
-//! A node: connects to the engine, sends and obeys purges, and shares keys, as long as the engine
+//! A node: connects to the engine, sends and obeys purges, and shares keys and counts, as long as the engine
 //! serves; otherwise tries again.
 
 use std::convert::Infallible;
@@ -11,12 +11,13 @@ use sendoff_tls::{Password, Tickets};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 
+use crate::counts::{self, Counts};
 use crate::engine::{Client, Connection, Trouble};
 use crate::keys::Keys;
 use crate::outbox::Outbox;
 use crate::position::Positions;
 use crate::reader::Reader;
-use crate::record::add;
+use crate::record::{PURGES, add};
 use crate::state::FleetState;
 
 /// The pause after the first failure. It doubles with each further one.
@@ -55,6 +56,8 @@ pub struct Parts {
     pub positions: Arc<Positions>,
     /// The keys of session tickets.
     pub tickets: Tickets,
+    /// Counts of requests, for limits that the nodes share.
+    pub counts: Arc<dyn Counts>,
     /// The figures.
     pub state: Arc<FleetState>,
     /// Becomes true once all purges have been obeyed that were made before the server started, or
@@ -73,6 +76,8 @@ pub struct Node {
     /// A random name, by which the node knows its own records.
     pub(crate) me: String,
     pub(crate) stream: String,
+    /// The stream of counts.
+    pub(crate) counts: String,
     pub(crate) parts: Parts,
     name: String,
     client: Client,
@@ -102,6 +107,7 @@ impl Node {
         Self {
             me: format!("{:016x}", fastrand::u64(..)),
             stream: format!("{}:purges", fleet.name),
+            counts: format!("{}:counts", fleet.name),
             name: fleet.name.clone(),
             client: Client::new(fleet.engine.clone(), password),
             parts,
@@ -158,17 +164,21 @@ impl Node {
 
     /// Serves as long as the engine does.
     async fn session(&self, keys: &mut Keys) -> Result<Infallible, Trouble> {
-        // One connection waits for records, the other one sends.
+        // One connection waits for records, the other one sends. Counts wait on a third one.
         let reading = &self.client.connect().await?;
         let sending = &self.client.connect().await?;
         let mut reader = Reader::catch_up(self, reading).await?;
         self.parts.is_settled.send_replace(true);
         keys.look(sending).await?;
+        let counting = &self.client.connect().await?;
+        let last = counts::begin(self, counting).await?;
         self.parts.state.connected();
         tokio::select! {
             done = reader.follow() => done,
             done = self.send(sending) => done,
             done = keys.follow(sending) => done,
+            done = counts::send(self, sending) => done,
+            done = counts::follow(self, counting, last) => done,
         }
     }
 
@@ -178,7 +188,7 @@ impl Node {
             let batch = self.parts.outbox.next().await;
             let mut commands = redis::pipe();
             for purge in &batch.purges {
-                commands.add_command(add(&self.stream, &self.me, Some(purge)));
+                commands.add_command(add(&PURGES, &self.stream, &self.me, Some(purge)));
             }
             connection.ask_all(&commands).await?;
             self.parts.state.note_sent(batch.purges.len());

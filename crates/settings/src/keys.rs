@@ -540,7 +540,7 @@ section! {
         example "\"1d\"";
     /// Rule: the largest number of requests per time of one client and, behind `burst=`, of
     /// requests at once. A client is an IPv4 address or a /64 network of IPv6. Further requests get
-    /// 429 with `Retry-After`.
+    /// 429 with `Retry-After`. Nodes of a fleet count together.
     rate: Frequency,
         example "\"10/s burst=20\"", also "limit_req" "rate_limit" "limit_req_zone" "throttle";
     /// Rule: the largest number of requests of one client that are in flight. Further requests get

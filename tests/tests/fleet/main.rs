@@ -4,6 +4,7 @@
 mod away;
 mod certificates;
 mod chaos;
+mod limits;
 mod purges;
 mod records;
 mod tickets;

@@ -12,19 +12,21 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use sendoff_config::{Config, Fleet};
-use sendoff_fleet::{FleetState, Node, Obey, Outbox, Parts, Positions};
+use sendoff_exchange::rates::Rates;
+use sendoff_fleet::{Counts, FleetState, Node, Obey, Outbox, Parts, Positions};
 use sendoff_lua_host::SharedByScripts;
 use sendoff_page_cache::{FragmentPurge, PageCache, Purge, PurgeListener};
 use sendoff_tls::{Password, Tickets};
 use sendoff_upstream_worker::pool::Pool;
 use tokio::runtime::{Builder, LocalOptions};
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, timeout_at};
 
 /// The thread, if the server belongs to a fleet.
 pub(super) struct Membership {
     parts: Parts,
     fragments: Arc<Fragments>,
+    rates: Arc<Rates>,
     thread: RefCell<Option<FleetThread>>,
 }
 
@@ -41,8 +43,9 @@ impl Membership {
     /// The server is alone. `folder`: of kept pages; `None`: the server may not write to it.
     pub(super) fn new(
         page_cache: &Arc<PageCache>,
-        scripts: Arc<SharedByScripts>,
-        tickets: Tickets,
+        scripts: &Arc<SharedByScripts>,
+        rates: &Arc<Rates>,
+        tickets: &Tickets,
         folder: Option<&Path>,
     ) -> Self {
         let outbox = Arc::new(Outbox::new(&Purge::Everything.encode()));
@@ -51,14 +54,19 @@ impl Membership {
         let (is_settled, may_read) = watch::channel(true);
         page_cache.join(Box::new(Listener(Arc::clone(&outbox))), may_read);
         let parts = Parts {
-            obey: Arc::new(Local { pages, fragments: Arc::clone(&fragments), scripts }),
+            obey: Arc::new(Local {
+                pages,
+                fragments: Arc::clone(&fragments),
+                scripts: Arc::clone(scripts),
+            }),
             positions: Arc::new(Positions::new(folder)),
             state: Arc::new(FleetState::new(Arc::clone(&outbox))),
             outbox,
-            tickets,
+            tickets: tickets.clone(),
+            counts: Arc::new(Limits(Arc::clone(rates))),
             is_settled,
         };
-        Self { parts, fragments, thread: RefCell::default() }
+        Self { parts, fragments, rates: Arc::clone(rates), thread: RefCell::default() }
     }
 
     /// The figures of the node.
@@ -77,9 +85,11 @@ impl Membership {
         self.parts.outbox.is_open()
     }
 
-    /// The pools whose fragments are purged because of other nodes.
-    pub(super) fn set_pools(&self, config: &Config, pools: Vec<Arc<Pool>>) {
+    /// Shares the limits of this configuration. `pools`: their fragments are purged because of
+    /// other nodes.
+    pub(super) fn set(&self, config: &Config, pools: Vec<Arc<Pool>>) {
         self.fragments.set(config, pools);
+        self.rates.share(config.fleet.is_some().then_some(config));
     }
 
     /// Belongs to the fleet of this configuration from now on, or to none.
@@ -206,6 +216,23 @@ impl Obey for Local {
 
     fn obey_everything(&self) {
         self.purge(&Purge::Everything);
+    }
+}
+
+/// The limits that nodes share.
+struct Limits(Arc<Rates>);
+
+impl Counts for Limits {
+    fn counted(&self) -> &Notify {
+        self.0.counted()
+    }
+
+    fn take(&self) -> Option<Vec<u8>> {
+        self.0.take_counts()
+    }
+
+    fn add(&self, counts: &[u8]) -> Result<(), String> {
+        self.0.add_counts(counts)
     }
 }
 

@@ -34,6 +34,7 @@ use sendoff_config::{Address, Attachment, Config, PoolConfig, Site};
 use sendoff_delivery::{SnapshotLimits, Snapshots};
 use sendoff_exchange::clients::Connections;
 use sendoff_exchange::lifecycle::Stage;
+use sendoff_exchange::rates::Rates;
 use sendoff_lua_host::STACK;
 use sendoff_lua_host::SharedByScripts;
 use sendoff_observe::gather::Gatherer;
@@ -151,7 +152,8 @@ impl Front {
         // Without kept pages the folder need not exist.
         let folder = generation.config.keeps_pages().then_some(&*page_store.folder);
         let scripts = Arc::<SharedByScripts>::default();
-        let fleet = Membership::new(&page_cache, Arc::clone(&scripts), tickets.clone(), folder);
+        let rates = Arc::<Rates>::default();
+        let fleet = Membership::new(&page_cache, &scripts, &rates, &tickets, folder);
         let fleet = Rc::new(fleet);
         let gatherer = Gatherer {
             loops: askers.into(),
@@ -165,7 +167,7 @@ impl Front {
         let is_leaving = Arc::<AtomicBool>::default();
         let shared = SharedByLoops {
             gatherer,
-            rates: Arc::default(),
+            rates,
             requests: Arc::default(),
             connections: Arc::new(Connections::new(places)),
             is_leaving: Arc::clone(&is_leaving),

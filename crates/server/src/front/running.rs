@@ -219,7 +219,7 @@ impl RunningFront {
             self.means.page_cache.start(config.front.page_cache.size);
         }
         let pools = self.pools.borrow().iter().map(|pool| Arc::clone(&pool.shared)).collect();
-        fleet.set_pools(&config, pools);
+        fleet.set(&config, pools);
         fleet.serve(config.fleet.as_ref(), password);
     }
 
