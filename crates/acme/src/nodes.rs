@@ -62,7 +62,8 @@ impl Nodes {
         // Certificates of a staging directory never replace real ones.
         let folder = acme.folder(&config.state);
         let directory = folder.file_name()?.to_str()?;
-        let values = SealedValues::new(fleet, secrets, &format!("acme:{directory}"))?;
+        let values =
+            SealedValues::new(fleet, secrets, &format!("acme:{directory}"), "certificates")?;
         let me = rustix::system::uname().nodename().to_string_lossy().into_owned();
         Some(Self { values, me, challenges: RefCell::default() })
     }

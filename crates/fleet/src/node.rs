@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sendoff_config::Fleet;
-use sendoff_tls::{Password, Tickets};
+use sendoff_tls::{FleetSecrets, Seal, SealKey, Tickets};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 
@@ -80,6 +80,7 @@ pub struct Node {
     pub(crate) counts: String,
     pub(crate) parts: Parts,
     name: String,
+    seal_key: Option<SealKey>,
     client: Client,
 }
 
@@ -101,15 +102,16 @@ impl Drop for Panics<'_> {
 }
 
 impl Node {
-    /// A node that knows the engine's password. It has not connected to the engine yet.
+    /// A node that knows its secrets. It has not connected to the engine yet.
     #[must_use]
-    pub fn new(fleet: &Fleet, password: Option<&Password>, parts: Parts) -> Self {
+    pub fn new(fleet: &Fleet, secrets: &FleetSecrets, parts: Parts) -> Self {
         Self {
             me: format!("{:016x}", fastrand::u64(..)),
             stream: format!("{}:purges", fleet.name),
             counts: format!("{}:counts", fleet.name),
             name: fleet.name.clone(),
-            client: Client::new(fleet.engine.clone(), password),
+            seal_key: secrets.seal_key.clone(),
+            client: Client::new(fleet.engine.clone(), secrets.engine_password.as_ref()),
             parts,
         }
     }
@@ -118,7 +120,8 @@ impl Node {
     pub async fn run(self) -> Infallible {
         let Parts { tickets, state, .. } = &self.parts;
         let _panics = Panics(state);
-        let mut keys = Keys::new(&self.name, tickets.clone(), Arc::clone(state));
+        let seal = self.seal_key.as_ref().map(Seal::new);
+        let mut keys = Keys::new(&self.name, seal, tickets.clone(), Arc::clone(state));
         if self.parts.positions.has_lost_purges() {
             // They are unknown, so the other nodes purge everything.
             self.parts.outbox.push_everything();

@@ -56,6 +56,7 @@ pub struct SealedValues {
     seal: Seal,
     /// The beginning of the names of their keys.
     prefix: String,
+    title: &'static str,
     random: &'static dyn SecureRandom,
     connection: RefCell<Option<Rc<Connection>>>,
     outage: RefCell<Option<Outage>>,
@@ -81,15 +82,21 @@ impl fmt::Debug for SealedValues {
 }
 
 impl SealedValues {
-    /// The values whose names begin with the fleet's name and `kind`; `None`: the nodes have no
-    /// secret.
+    /// The values whose names begin with the fleet's name and `kind`. `title`: their name in the
+    /// log. `None`: the nodes have no secret.
     #[must_use]
-    pub fn new(fleet: &Fleet, secrets: &FleetSecrets, kind: &str) -> Option<Self> {
-        let seal = Seal::new(secrets.secret.as_ref()?)?;
+    pub fn new(
+        fleet: &Fleet,
+        secrets: &FleetSecrets,
+        kind: &str,
+        title: &'static str,
+    ) -> Option<Self> {
+        let seal = Seal::new(secrets.seal_key.as_ref()?);
         Some(Self {
             client: Client::new(fleet.engine.clone(), secrets.engine_password.as_ref()),
             seal,
             prefix: format!("{}:{kind}:", fleet.name),
+            title,
             random: default_provider().secure_random,
             connection: RefCell::default(),
             outage: RefCell::default(),
@@ -255,7 +262,7 @@ impl SealedValues {
 
     fn serves(&self) {
         if self.outage.take().is_some() && self.is_logged.take() {
-            tracing::info!("certificates are shared with other nodes again");
+            tracing::info!("{} are shared with other nodes again", self.title);
         }
     }
 
@@ -269,7 +276,8 @@ impl SealedValues {
         if !self.is_logged.get() && self.logged.is_due() {
             self.is_logged.set(true);
             tracing::warn!(
-                "certificates are not shared with other nodes, the fleet's engine is away: {why}"
+                "{} are not shared with other nodes, the fleet's engine is away: {why}",
+                self.title
             );
         }
     }

@@ -167,7 +167,7 @@ impl Supervisor {
         let mut reloads = Reloads::default();
         let mut upgrades = Upgrades::default();
         let mut watchdog = Watchdog::new();
-        let mut certificates = Certificates::start(&self.config, &self.front)?;
+        let mut certificates = Certificates::start(&self.config)?;
         loop {
             let (asked, reply) = tokio::select! {
                 failed = self.keep_running() => match failed? {},
@@ -205,7 +205,7 @@ impl Supervisor {
                 }
                 decided = reloads.decided() => {
                     reloads.finish(decided, self);
-                    certificates.follow(&self.config, &self.front);
+                    certificates.follow(&self.config);
                     continue;
                 }
                 // No certificates are passed to the front during a reload, which brings its own.

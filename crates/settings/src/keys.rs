@@ -240,7 +240,7 @@ section! {
     password_file: FilePath, unless "no password",
         example "\"/etc/sendoff/engine-password\"", also "password" "auth" "requirepass";
     /// A file with a secret that only the nodes have, of at least 32 characters: with it they share
-    /// the certificates of `tls = "auto"`, sealed.
+    /// the certificates of `tls = "auto"`, and what they share in secret is sealed.
     secret_file: FilePath, unless "certificates are of each node",
         example "\"/etc/sendoff/fleet-secret\"", also "secret" "encryption_key" "shared_secret";
     /// With `rediss://`, a file with the root certificates, in PEM, for the engine's certificate.

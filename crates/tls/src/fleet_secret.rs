@@ -14,29 +14,50 @@ use crate::password::Password;
 /// as many.
 const SHORTEST: usize = 32;
 
+/// Bytes of a derived key.
+const KEY_LEN: usize = 32;
+
 /// The first byte of a sealed value.
 const VERSION: u8 = 1;
 
-/// The purpose of the key that is derived from the secret.
-const PURPOSE: [&[u8]; 1] = [b"sendoff fleet: sealed values, version 1"];
+/// The values that a process of a node seals. Each has a key of its own, so that the front cannot
+/// open what belongs to the agent for certificates.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Sealed {
+    /// The keys of session tickets.
+    TicketKeys,
+    /// The account and the certificates of an authority.
+    Certificates,
+}
 
-/// The secrets by which a node belongs to its fleet.
+impl Sealed {
+    /// The text from which its key is derived.
+    fn purpose(self) -> [&'static [u8]; 1] {
+        match self {
+            Self::TicketKeys => [b"sendoff fleet 1: ticket keys"],
+            Self::Certificates => [b"sendoff fleet 1: certificates"],
+        }
+    }
+}
+
+/// The secrets by which a process of a node belongs to its fleet.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FleetSecrets {
     /// The password of the engine, if it has one.
     pub engine_password: Option<Password>,
-    /// The secret that only the nodes have; `None`: nodes share nothing that needs one.
-    pub secret: Option<FleetSecret>,
+    /// The key with which it seals values; `None`: the nodes have no secret.
+    pub seal_key: Option<SealKey>,
 }
 
 impl FleetSecrets {
-    /// Reads the files that the configuration names.
+    /// Reads the files that the configuration names, for a process that seals these values.
     ///
     /// # Errors
     /// A sentence that names the file.
-    pub fn read(config: &Config) -> Result<Self, String> {
+    pub fn read(config: &Config, sealed: Sealed) -> Result<Self, String> {
         let engine_password = Self::engine_password(config)?;
-        Ok(Self { engine_password, secret: Self::secret(config)? })
+        let seal_key = Self::secret(config)?.map(|secret| secret.derive(sealed)).transpose()?;
+        Ok(Self { engine_password, seal_key })
     }
 
     /// Reads the password of the engine.
@@ -59,7 +80,7 @@ impl FleetSecrets {
 }
 
 /// A secret that only the nodes of a fleet have. It is in no debug output.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug)]
 pub struct FleetSecret(Password);
 
 impl FleetSecret {
@@ -73,9 +94,28 @@ impl FleetSecret {
             )),
         }
     }
+
+    fn derive(&self, sealed: Sealed) -> Result<SealKey, String> {
+        let secret = Salt::new(HKDF_SHA256, &[]).extract(self.0.text().as_bytes());
+        let mut key = SealKey([0; KEY_LEN]);
+        let filled = secret
+            .expand(&sealed.purpose(), HKDF_SHA256)
+            .and_then(|derived| derived.fill(&mut key.0));
+        filled.map(|()| key).map_err(|_| "no key can be derived from the secret".to_owned())
+    }
 }
 
-/// Seals values with the secret of a fleet: without it they can neither be read nor made.
+/// A key that is derived from the secret. It is in no debug output.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SealKey([u8; KEY_LEN]);
+
+impl fmt::Debug for SealKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("SealKey")
+    }
+}
+
+/// Seals values with a key of a fleet: without it they can neither be read nor made.
 pub struct Seal(RandomizedNonceKey);
 
 impl fmt::Debug for Seal {
@@ -85,14 +125,14 @@ impl fmt::Debug for Seal {
 }
 
 impl Seal {
-    /// `None` if the library refuses to derive a key.
+    /// Seals with this key.
+    ///
+    /// # Panics
+    /// Never: the key has the length that the algorithm wants.
     #[must_use]
-    pub fn new(FleetSecret(secret): &FleetSecret) -> Option<Self> {
-        let derived = Salt::new(HKDF_SHA256, &[]).extract(secret.text().as_bytes());
-        let mut key = [0; 32];
-        derived.expand(&PURPOSE, HKDF_SHA256).ok()?.fill(&mut key).ok()?;
+    pub fn new(SealKey(key): &SealKey) -> Self {
         // Several nodes draw nonces for one key: with this algorithm, two equal ones do no harm.
-        RandomizedNonceKey::new(&AES_256_GCM_SIV, &key).ok().map(Self)
+        Self(RandomizedNonceKey::new(&AES_256_GCM_SIV, key).expect("32 bytes are a key"))
     }
 
     /// Seals a value for the place with this name; `None` if the library refuses.
@@ -128,16 +168,18 @@ mod tests {
 
     #[test]
     fn a_sealed_value_belongs_to_its_place_and_its_secret() {
-        let [seal, other] = ["a", "b"].map(|letter| {
-            let secret = secret(&letter.repeat(SHORTEST)).unwrap();
-            assert!(!format!("{secret:?}").contains(letter.repeat(2).as_str()));
-            Seal::new(&secret).unwrap()
-        });
+        let seal = |letter: &str, sealed| {
+            let key = secret(&letter.repeat(SHORTEST)).unwrap().derive(sealed).unwrap();
+            assert_eq!(format!("{key:?}"), "SealKey");
+            Seal::new(&key)
+        };
+        let others = [seal("b", Sealed::Certificates), seal("a", Sealed::TicketKeys)];
+        let seal = seal("a", Sealed::Certificates);
         let sealed = seal.seal("shop:key", b"value").unwrap();
         assert_eq!(seal.open("shop:key", &sealed).as_deref(), Some(&b"value"[..]));
         assert_ne!(seal.seal("shop:key", b"value").unwrap(), sealed);
         assert_eq!(seal.open("shop:other", &sealed), None);
-        assert_eq!(other.open("shop:key", &sealed), None);
+        others.iter().for_each(|other| assert_eq!(other.open("shop:key", &sealed), None));
         for at in 0..sealed.len() {
             let mut changed = sealed.clone();
             changed[at] ^= 1;

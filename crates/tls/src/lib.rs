@@ -28,7 +28,7 @@ pub use challenge::{Challenge, challenge_config};
 pub use client::{TlsClient, Verify, client_config};
 pub use credentials::Credentials;
 pub use examine::{ClientCertificate, Leaf, warnings};
-pub use fleet_secret::{FleetSecret, FleetSecrets, Seal};
+pub use fleet_secret::{FleetSecret, FleetSecrets, Seal, SealKey, Sealed};
 pub use identity::Whose;
 pub use obtained::{Obtained, usable_pem};
 pub use password::Password;

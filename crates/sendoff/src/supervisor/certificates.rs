@@ -11,7 +11,7 @@ use std::os::unix::fs::FileExt;
 
 use sendoff_acme::{CertificateReport, is_same_work};
 use sendoff_config::Config;
-use sendoff_tls::{FleetSecrets, Vault};
+use sendoff_tls::{FleetSecrets, Sealed, Vault};
 
 use crate::acme::FromAcme;
 use crate::children::Recipe;
@@ -43,30 +43,26 @@ struct Process {
 pub(super) type AcmeMessage = io::Result<(FromAcme, VecDeque<OwnedFd>)>;
 
 impl Certificates {
-    /// Starts the process if a site asks for a certificate. `front`: it has the secrets of a node of
-    /// a fleet.
+    /// Starts the process if a site asks for a certificate.
     ///
     /// # Errors
-    /// The system refuses to start it.
-    pub(super) fn start(config: &Config, front: &SupervisedChild) -> Result<Self, Failure> {
-        if config.acme.is_none() {
-            return Ok(Self::default());
-        }
-        let process = Process::start(config, secrets(front)?)?;
-        Ok(Self { process: Some(process), reports: Vec::new() })
+    /// The system refuses to start it, or a secret of the fleet cannot be read.
+    pub(super) fn start(config: &Config) -> Result<Self, Failure> {
+        let process = config.acme.as_ref().map(|_| Process::start(config)).transpose()?;
+        Ok(Self { process, reports: Vec::new() })
     }
 
-    /// Changes to another configuration, which the front already has.
-    pub(super) fn follow(&mut self, config: &Config, front: &SupervisedChild) {
+    /// Changes to another configuration.
+    pub(super) fn follow(&mut self, config: &Config) {
         let is_same = |process: &Process| {
             let is_known = |secrets| secrets == process.secrets;
-            is_same_work(&process.config, config) && secrets(front).is_ok_and(is_known)
+            is_same_work(&process.config, config) && secrets(config).is_ok_and(is_known)
         };
         if self.process.as_ref().map_or(config.acme.is_none(), is_same) {
             return;
         }
         // This kills a running process. It writes its files atomically, so none is left incomplete.
-        *self = Self::start(config, front).unwrap_or_else(|failure| {
+        *self = Self::start(config).unwrap_or_else(|failure| {
             tracing::error!("no certificate is obtained: {failure}");
             Self::default()
         });
@@ -116,8 +112,10 @@ fn read(file: File) -> io::Result<Vec<CertificateReport>> {
 }
 
 impl Process {
-    fn start(config: &Config, secrets: FleetSecrets) -> Result<Self, Failure> {
+    fn start(config: &Config) -> Result<Self, Failure> {
         let failed = "cannot start the process for certificates";
+        let secrets =
+            secrets(config).map_err(|error| Failure::System(format!("{failed}: {error}")))?;
         let (socket, theirs) = sockets().map_err(Failure::system(failed))?;
         let sealed =
             config.seal().map_err(|error| Failure::System(format!("{failed}: {error}")))?;
@@ -139,10 +137,9 @@ fn tell_if_any(
     front.orders().map_or(Ok(()), |orders| orders.send(message, &descriptors))
 }
 
-/// The secrets by which the node belongs to its fleet.
-fn secrets(front: &SupervisedChild) -> Result<FleetSecrets, Failure> {
-    let vault = front.recipe.keys().and_then(Vault::read);
-    Ok(vault.map_err(Failure::system("the credentials cannot be read"))?.fleet)
+/// The secrets by which the process belongs to a fleet.
+fn secrets(config: &Config) -> Result<FleetSecrets, String> {
+    FleetSecrets::read(config, Sealed::Certificates)
 }
 
 /// Sets the certificates for fronts that start from now on.

@@ -16,7 +16,7 @@ use sendoff_exchange::rates::Rates;
 use sendoff_fleet::{Counts, FleetState, Node, Obey, Outbox, Parts, Positions};
 use sendoff_lua_host::SharedByScripts;
 use sendoff_page_cache::{FragmentPurge, PageCache, Purge, PurgeListener};
-use sendoff_tls::{Password, Tickets};
+use sendoff_tls::{FleetSecrets, Tickets};
 use sendoff_upstream_worker::pool::Pool;
 use tokio::runtime::{Builder, LocalOptions};
 use tokio::sync::{Notify, watch};
@@ -33,7 +33,7 @@ pub(super) struct Membership {
 /// A running thread.
 struct FleetThread {
     fleet: Fleet,
-    password: Option<Password>,
+    secrets: FleetSecrets,
     /// The time at which the thread ends at the latest, if it is to end.
     end: watch::Sender<Option<Instant>>,
     handle: JoinHandle<()>,
@@ -93,11 +93,11 @@ impl Membership {
     }
 
     /// Belongs to the fleet of this configuration from now on, or to none.
-    pub(super) fn serve(&self, fleet: Option<&Fleet>, password: Option<&Password>) {
+    pub(super) fn serve(&self, fleet: Option<&Fleet>, secrets: &FleetSecrets) {
         let mut thread = self.thread.borrow_mut();
         if let Some(running) = &*thread
             && Some(&running.fleet) == fleet
-            && running.password.as_ref() == password
+            && running.secrets == *secrets
             && !running.handle.is_finished()
         {
             return;
@@ -114,7 +114,7 @@ impl Membership {
             is_settled.send_replace(true);
             return;
         };
-        match start(fleet.clone(), password.cloned(), self.parts.clone()) {
+        match start(fleet.clone(), secrets.clone(), self.parts.clone()) {
             Ok(started) => *thread = Some(started),
             Err(error) => {
                 tracing::error!(%error, "the node stays alone: no thread can be started");
@@ -133,10 +133,10 @@ impl Membership {
     }
 }
 
-fn start(fleet: Fleet, password: Option<Password>, parts: Parts) -> io::Result<FleetThread> {
+fn start(fleet: Fleet, secrets: FleetSecrets, parts: Parts) -> io::Result<FleetThread> {
     let (end, ends) = watch::channel(None);
     let (outbox, positions) = (Arc::clone(&parts.outbox), Arc::clone(&parts.positions));
-    let node = Node::new(&fleet, password.as_ref(), parts);
+    let node = Node::new(&fleet, &secrets, parts);
     let run = move || match Builder::new_current_thread()
         .enable_all()
         .build_local(LocalOptions::default())
@@ -154,7 +154,7 @@ fn start(fleet: Fleet, password: Option<Password>, parts: Parts) -> io::Result<F
         Err(error) => tracing::error!(%error, "the node stays alone"),
     };
     let handle = thread::Builder::new().name("fleet".to_owned()).spawn(run)?;
-    Ok(FleetThread { fleet, password, end, handle })
+    Ok(FleetThread { fleet, secrets, end, handle })
 }
 
 /// Waits for the order to end, and then until no purge waits, or for the time of the order.

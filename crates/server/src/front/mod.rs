@@ -244,7 +244,7 @@ impl Front {
                 is_leaving,
             };
             let running = RunningFront::new(handles, generation, pools, means);
-            running.join_fleet(secrets.engine_password.as_ref());
+            running.join_fleet(&secrets);
             let mut is_over = false;
             tokio::select! {
                 end = running.follow(&mut orders) => is_over = end == ShutdownMode::Cut,

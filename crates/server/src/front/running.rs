@@ -16,7 +16,7 @@ use sendoff_page_cache::{FragmentPurge, PageCache};
 use sendoff_report::access_log;
 use sendoff_report::access_log::LogFile;
 use sendoff_report::status::Status;
-use sendoff_tls::{Password, Tickets, Vault};
+use sendoff_tls::{FleetSecrets, Tickets, Vault};
 use sendoff_upstream_fastcgi::attached::Attached;
 use sendoff_upstream_worker::master::Master;
 use sendoff_upstream_worker::pool::Pool;
@@ -212,7 +212,7 @@ impl RunningFront {
     }
 
     /// Belongs to the fleet of the current configuration, or to none.
-    pub(super) fn join_fleet(&self, password: Option<&Password>) {
+    pub(super) fn join_fleet(&self, secrets: &FleetSecrets) {
         let (config, fleet) = (self.config(), &self.means.fleet);
         if config.keeps_pages() {
             // Purges of other nodes must find the journal open. It may be open already.
@@ -220,7 +220,7 @@ impl RunningFront {
         }
         let pools = self.pools.borrow().iter().map(|pool| Arc::clone(&pool.shared)).collect();
         fleet.set(&config, pools);
-        fleet.serve(config.fleet.as_ref(), password);
+        fleet.serve(config.fleet.as_ref(), secrets);
     }
 
     /// Follows orders until one of them ends the front.
@@ -389,7 +389,7 @@ impl RunningFront {
         pools.iter().for_each(|pool| pool.phase.set(Phase::Serving));
         self.generation.replace(generation);
         let left = self.pools.replace(pools);
-        self.join_fleet(secrets.engine_password.as_ref());
+        self.join_fleet(&secrets);
         let pools = self.pools.borrow();
         for pool in left.into_iter().filter(|left| !pools.iter().any(|pool| Rc::ptr_eq(pool, left)))
         {
