@@ -216,8 +216,8 @@ pub fn end_connections_to_applications(front: u32) {
 }
 
 /// The number of UNIX sockets of a process: links, guards, the pool socket. Connections to the
-/// engine of a fleet come and go, and do not count. Copies of one socket count once: each runtime of
-/// tokio has one of the socket for signals, and a front starts some of its runtimes later.
+/// engine of a fleet come and go, and do not count. Copies of one socket count once: each runtime
+/// of tokio has one of the socket for signals, and a front starts some of its runtimes later.
 pub fn unix_sockets(pid: u32) -> usize {
     let is_unix = |socket: &OwnedFd| sockopt::socket_domain(socket).unwrap() == AddressFamily::UNIX;
     let leads_to_engine = |socket: &OwnedFd| {

@@ -236,7 +236,8 @@ impl<S: Server> Agent<S> {
             return Ok(());
         }
         let lock = store.try_lock().map_err(|error| self.of_folder(&error))?;
-        let (Some(lock), Some(turn)) = (lock, self.turn(kept).await) else { return Ok(()) };
+        let Some(lock) = lock else { return Ok(()) };
+        let Some(turn) = self.turn(kept).await else { return Ok(()) };
         let tried = self.attempt_in_turn(store, answers, number, &turn).await;
         if let (Turn::Held(lock), Some(nodes)) = (turn, &self.nodes) {
             nodes.unlock(lock).await;

@@ -116,8 +116,8 @@ impl Nodes {
         self.values.put(lock, CHALLENGES, &text, life).await
     }
 
-    /// Shares the outcome of an attempt. A certificate comes before its record, which says that none
-    /// is due.
+    /// Shares the outcome of an attempt. A certificate comes before its record, which says that
+    /// none is due.
     pub(crate) async fn share_outcome(
         &self,
         lock: &FleetLock,

@@ -1,5 +1,5 @@
-//! A node: connects to the engine, sends and obeys purges, and shares keys and counts, as long as the engine
-//! serves; otherwise tries again.
+//! A node: connects to the engine, sends and obeys purges, and shares keys and counts, as long as
+//! the engine serves; otherwise tries again.
 
 use std::convert::Infallible;
 use std::fmt;

@@ -1,5 +1,5 @@
-//! Limits that the nodes of a fleet share. Each node lets requests pass by itself, and takes a little
-//! later the tokens that other nodes have given out. No request waits for that.
+//! Limits that the nodes of a fleet share. Each node lets requests pass by itself, and takes a
+//! little later the tokens that other nodes have given out. No request waits for that.
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -16,16 +16,16 @@ use super::Rates;
 /// counts are sent. Other nodes do not learn of the rest.
 const MOST_COUNTS: usize = 1024;
 
-/// The most tokens below an empty bucket. As many nodes may give out the same token before they know
-/// of each other.
+/// The most tokens below an empty bucket. As many nodes may give out the same token before they
+/// know of each other.
 const MOST_OWED: u32 = 255;
 
 /// The requests that a node has let pass.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct SharedCount(RouteName, LimitKey, u32);
 
-/// The name of a limited route, the same on all nodes: a hash of its site's name, its conditions and
-/// its limit.
+/// The name of a limited route, the same on all nodes: a hash of its site's name, its conditions
+/// and its limit.
 type RouteName = u64;
 
 /// The counts for other nodes.
