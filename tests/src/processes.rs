@@ -1,5 +1,6 @@
 //! The server's processes, as `/proc` shows them.
 
+use rustix::fs::fstat;
 use rustix::io::{Errno, ioctl_fionread};
 use rustix::net::{
     AddressFamily, Shutdown, SocketAddrUnix, SocketType, getpeername, getsockname, shutdown,
@@ -215,7 +216,8 @@ pub fn end_connections_to_applications(front: u32) {
 }
 
 /// The number of UNIX sockets of a process: links, guards, the pool socket. Connections to the
-/// engine of a fleet come and go, and do not count.
+/// engine of a fleet come and go, and do not count. Copies of one socket count once: each runtime
+/// of tokio has one of the socket for signals, and a front starts some of its runtimes later.
 pub fn unix_sockets(pid: u32) -> usize {
     let is_unix = |socket: &OwnedFd| sockopt::socket_domain(socket).unwrap() == AddressFamily::UNIX;
     let leads_to_engine = |socket: &OwnedFd| {
@@ -224,8 +226,9 @@ pub fn unix_sockets(pid: u32) -> usize {
         let ending = crate::engine::SOCKET.as_bytes();
         peer.is_some_and(|peer| peer.path_bytes().is_some_and(|path| path.ends_with(ending)))
     };
-    let count = |socket: &OwnedFd| is_unix(socket) && !leads_to_engine(socket);
-    sockets(pid).into_iter().filter(count).count()
+    let counts = |socket: &OwnedFd| is_unix(socket) && !leads_to_engine(socket);
+    let counted = sockets(pid).into_iter().filter(counts);
+    counted.map(|socket| fstat(&socket).unwrap().st_ino).collect::<BTreeSet<_>>().len()
 }
 
 /// Sends a signal to a process that a scenario started, unless the process has ended.

@@ -1,33 +1,38 @@
 //! The agent: obtains and renews all certificates that the configuration asks for.
 
 use std::convert::Infallible;
+use std::future::pending;
+use std::io;
+use std::rc::Rc;
 use std::time::Duration;
 
 use sendoff_config::{Acme, Config};
-use sendoff_tls::{Challenge, Credentials, Leaf, Obtained, Vault};
+use sendoff_fleet::{FleetLock, NotShared};
+use sendoff_tls::{FleetSecrets, Leaf, Obtained, Vault};
 use tokio::time::{sleep, timeout};
 
+use crate::answers::Answers;
 use crate::client::Https;
-use crate::conversation::{Conversation, replaced};
+use crate::conversation::{Conversation, known_account, replaced};
+use crate::ledger::Ledger;
+use crate::managed::ManagedCertificate;
+use crate::nodes::Nodes;
 use crate::now;
-use crate::schedule::{Record, renew_at, renew_within};
+use crate::schedule::{Record, renew_within};
 use crate::server::{CertificateReport, Server};
 use crate::store::{Store, Version};
 use crate::trouble::{FailureKind, Trouble};
-use crate::wanted::{WantedCertificate, wanted};
+use crate::wanted::wanted;
 
 /// Interval of the checks for due work and for challenges of other servers.
-const TICK: Duration = Duration::from_secs(1);
+pub(crate) const TICK: Duration = Duration::from_secs(1);
 
-/// Interval of the checks for certificates of other servers, in ticks.
-const ADOPT: u32 = 10;
+/// Interval of the checks for certificates of other servers and nodes, in ticks.
+pub(crate) const ADOPT: u32 = 10;
 
 /// Time limit of one attempt. Records of DNS are published one after the other.
 const ATTEMPT: Duration = Duration::from_secs(10 * 60);
 const DNS_ATTEMPT: Duration = Duration::from_secs(30 * 60);
-
-/// Interval at which the log repeats a warning about a certificate, in seconds.
-const DAY: u64 = 24 * 60 * 60;
 
 /// The pause before an unusable folder is tried again.
 const FOLDER_PAUSE: Duration = Duration::from_secs(30);
@@ -43,10 +48,10 @@ const ASK_AGAIN: u64 = 60 * 60;
 pub struct Agent<S> {
     config: Config,
     acme: Acme,
-    server: S,
+    server: Rc<S>,
+    /// The other nodes of the fleet; `None`: certificates are not shared.
+    nodes: Option<Rc<Nodes>>,
     certificates: Vec<ManagedCertificate>,
-    /// The challenges that the server answers; `None` if unknown.
-    answered: Option<Vec<Challenge>>,
     /// The state of the folder that the server has adopted.
     served: Option<Version>,
     reported: Vec<CertificateReport>,
@@ -54,119 +59,60 @@ pub struct Agent<S> {
     said: Option<String>,
 }
 
-/// A state of a certificate that the operator has to know.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Concern {
-    /// The certificate has expired.
-    Expired,
-    /// There is no certificate, and the next attempt must wait.
-    Missing,
-    /// The renewal is due, and the next attempt must wait.
-    Late,
+/// The right to ask the authority.
+enum Turn {
+    /// The server is alone, or its engine is away for too long.
+    Alone,
+    /// No other node asks while this lock is ours.
+    Held(FleetLock),
 }
 
-impl Concern {
-    fn of(ends: Option<u64>, renew_at: u64, waits: bool, now: u64) -> Option<Self> {
-        match ends {
-            Some(ends) if ends <= now => Some(Self::Expired),
-            Some(_) => (waits && renew_at <= now).then_some(Self::Late),
-            None => waits.then_some(Self::Missing),
+impl Turn {
+    fn lock(&self) -> Option<&FleetLock> {
+        match self {
+            Self::Alone => None,
+            Self::Held(lock) => Some(lock),
         }
-    }
-}
-
-/// A wanted certificate and its state.
-struct ManagedCertificate {
-    wanted: WantedCertificate,
-    /// The last warning in the log, and its time.
-    said: Option<(Concern, u64)>,
-    /// The certificate in use, if it covers all names.
-    have: Option<(Credentials, Leaf)>,
-    renew_at: u64,
-    /// The time of the next question about the renewal.
-    ask_at: u64,
-}
-
-impl ManagedCertificate {
-    fn new(wanted: WantedCertificate) -> Self {
-        Self { wanted, said: None, have: None, renew_at: 0, ask_at: 0 }
-    }
-
-    fn ends(&self) -> Option<u64> {
-        self.have.as_ref().map(|(_, leaf)| u64::try_from(leaf.ends).unwrap_or(0))
-    }
-
-    fn concern(&self, record: &Record, now: u64) -> Option<Concern> {
-        Concern::of(self.ends(), self.renew_at, record.obstacle(now).is_some(), now)
-    }
-
-    /// Logs a warning for the operator when its reason begins, and daily while it lasts.
-    fn warn(&mut self, record: &Record, now: u64) {
-        let concern = self.concern(record, now);
-        let is_said = |(said, at): &(Concern, u64)| Some(*said) == concern && *at + DAY > now;
-        if self.said.as_ref().is_some_and(is_said) {
-            return;
-        }
-        self.said = concern.map(|concern| (concern, now));
-        let Some(concern) = concern else { return };
-        let names = self.wanted.names.join(", ");
-        let ends = self.ends().unwrap_or(0);
-        let says = match concern {
-            Concern::Expired => {
-                format!("the certificate expired {:?} ago", Duration::from_secs(now - ends))
-            }
-            Concern::Missing => "there is no certificate".to_owned(),
-            Concern::Late => {
-                let left = Duration::from_secs(ends.saturating_sub(now));
-                format!("the certificate is to be renewed and expires in {left:?}")
-            }
-        };
-        match record.obstacle(now) {
-            Some(why) => {
-                let wait = Duration::from_secs(record.next_attempt().saturating_sub(now));
-                tracing::error!(names, "{says}: {why}; the next attempt is in {wait:?}");
-            }
-            None => tracing::error!(names, "{says}; another one is asked for"),
-        }
-    }
-
-    /// Takes over the certificate from the folder.
-    fn take(&mut self, obtained: &Obtained) {
-        let names = &self.wanted.names;
-        let best = obtained.best(names);
-        let best = best.filter(|(_, leaf)| names.iter().all(|name| leaf.covers(name)));
-        if self.have.as_ref().map(|(_, leaf)| leaf) == best.map(|(_, leaf)| leaf) {
-            return;
-        }
-        self.have = best.map(|(credentials, leaf)| (credentials.clone(), leaf.clone()));
-        self.renew_at = best.map_or(0, |(_, leaf)| renew_at(leaf));
-        self.ask_at = 0;
     }
 }
 
 impl<S: Server> Agent<S> {
     /// `None` if the configuration asks for no certificate.
     #[must_use]
-    pub fn new(config: Config, server: S) -> Option<Self> {
+    pub fn new(config: Config, secrets: &FleetSecrets, server: S) -> Option<Self> {
         let acme = config.acme.clone()?;
+        let nodes = Nodes::new(&config, &acme, secrets).map(Rc::new);
+        if config.fleet.is_some() && nodes.is_none() {
+            tracing::warn!("this node obtains certificates by itself: [fleet] has no secret_file");
+        }
         let certificates = wanted(&config).into_iter().map(ManagedCertificate::new).collect();
         Some(Self {
             config,
             acme,
-            server,
+            server: Rc::new(server),
+            nodes,
             certificates,
-            answered: None,
             served: None,
             reported: Vec::new(),
             said: None,
         })
     }
 
-    /// Runs for ever. Failed steps are tried again.
+    /// Runs for ever. Failed steps are tried again. Needs a runtime for local tasks.
     pub async fn run(mut self) -> Infallible {
-        let store = loop {
+        let store = Rc::new(self.open().await);
+        let (server, nodes) = (Rc::clone(&self.server), self.nodes.clone());
+        let answers = Answers::new(server, Rc::clone(&store), nodes);
+        tokio::select! {
+            never = answers.follow() => never,
+            never = self.work(&store, &answers) => never,
+        }
+    }
+
+    async fn open(&mut self) -> Store {
+        loop {
             match Store::open(&self.acme, &self.config.state) {
-                Ok(store) => break store,
+                Ok(store) => return store,
                 Err(error) => {
                     let folder = self.acme.folder(&self.config.state);
                     self.say(format!(
@@ -176,16 +122,19 @@ impl<S: Server> Agent<S> {
                     sleep(FOLDER_PAUSE).await;
                 }
             }
-        };
+        }
+    }
+
+    async fn work(&mut self, store: &Store, answers: &Answers<S>) -> Infallible {
         for tick in 0.. {
-            let done = self.tick(&store, tick).await;
+            let done = self.tick(store, answers, tick).await;
             match done {
                 Ok(()) => self.said = None,
                 Err(why) => self.say(why),
             }
             sleep(TICK).await;
         }
-        std::future::pending().await
+        pending().await
     }
 
     fn say(&mut self, why: String) {
@@ -195,30 +144,41 @@ impl<S: Server> Agent<S> {
         }
     }
 
-    async fn tick(&mut self, store: &Store, tick: u32) -> Result<(), String> {
+    async fn tick(&mut self, store: &Store, answers: &Answers<S>, tick: u32) -> Result<(), String> {
         let is_tenth = tick.is_multiple_of(ADOPT);
-        // A restarted front does not know the challenges.
-        self.answered.take_if(|answered| is_tenth && !answered.is_empty());
-        self.share_challenges(store).await?;
+        if is_tenth {
+            self.exchange(store).await?;
+        }
         if is_tenth || self.served.is_none() {
             self.adopt(store).await?;
         }
         for number in 0..self.certificates.len() {
             self.ask(store, number).await;
-            self.attempt(store, number).await?;
+            self.attempt(store, answers, number).await?;
         }
         if is_tenth { self.report(store) } else { Ok(()) }
     }
 
-    /// Passes the challenges of all servers that share the folder to the server.
-    async fn share_challenges(&mut self, store: &Store) -> Result<(), String> {
-        let challenges = store.challenges(now());
-        if self.answered.as_ref() != Some(&challenges) {
-            let answered = self.server.answer(&challenges).await;
-            answered.map_err(|error| format!("the front takes no challenges: {error}"))?;
-            self.answered = Some(challenges);
-        }
+    /// Takes certificates of other nodes over, and gives them those that they lack. If the engine
+    /// is away, the node goes on with the certificates that it has.
+    async fn exchange(&self, store: &Store) -> Result<(), String> {
+        let Some(nodes) = &self.nodes else { return Ok(()) };
+        let lock = store.try_lock().map_err(|error| self.of_folder(&error))?;
+        let Some(_lock) = lock else { return Ok(()) };
+        let exchanged = async {
+            nodes.exchange_account(store, None).await?;
+            for kept in &self.certificates {
+                nodes.exchange(store, &kept.wanted, None).await?;
+            }
+            Ok::<_, NotShared>(())
+        };
+        // The log has a line about an engine that is away.
+        let _ = exchanged.await;
         Ok(())
+    }
+
+    fn of_folder(&self, error: &io::Error) -> String {
+        format!("the folder {}: {error}", self.config.state.display())
     }
 
     /// Passes the certificates in the folder to the server.
@@ -235,10 +195,9 @@ impl<S: Server> Agent<S> {
         Ok(())
     }
 
-    fn conversation<'a>(&'a self, store: &'a Store) -> Result<Conversation<'a, S>, Trouble> {
-        let https = Https::new(self.acme.roots.as_deref())
-            .map_err(|error| Trouble::here("the authority cannot be asked", error))?;
-        Ok(Conversation { acme: &self.acme, store, server: &self.server, https })
+    fn https(&self) -> Result<Https, Trouble> {
+        let https = Https::new(self.acme.roots.as_deref());
+        https.map_err(|error| Trouble::here("the authority cannot be asked", error))
     }
 
     /// Asks the authority for the time of the renewal (RFC 9773).
@@ -248,8 +207,8 @@ impl<S: Server> Agent<S> {
             return;
         };
         let (mut renew_at, mut pause) = (kept.renew_at, ASK_AGAIN);
-        if let (Some(id), Ok(conversation)) = (replaced(credentials), self.conversation(store))
-            && let Ok(Some(account)) = conversation.known_account().await
+        if let (Some(id), Ok(https)) = (replaced(credentials), self.https())
+            && let Ok(Some(account)) = known_account(store, &https).await
         {
             match account.renewal_info(&id).await {
                 Ok((info, wait)) => {
@@ -265,63 +224,132 @@ impl<S: Server> Agent<S> {
         (kept.renew_at, kept.ask_at) = (renew_at, now() + pause);
     }
 
-    /// Obtains a certificate if it is due and no other server holds the lock.
-    async fn attempt(&mut self, store: &Store, number: usize) -> Result<(), String> {
-        let is_due = |kept: &ManagedCertificate| kept.have.is_none() || kept.renew_at <= now();
-        let name = self.certificates[number].wanted.file();
-        if !is_due(&self.certificates[number]) || store.record(&name).next_attempt() > now() {
+    /// Obtains a certificate if it is due, and neither another server nor another node is at it.
+    async fn attempt(
+        &mut self,
+        store: &Store,
+        answers: &Answers<S>,
+        number: usize,
+    ) -> Result<(), String> {
+        let kept = &self.certificates[number];
+        if !kept.is_due(&store.record(&kept.wanted.file()), now()) {
             return Ok(());
         }
-        let state = self.config.state.display().to_string();
-        let folder = |error| format!("the folder {state}: {error}");
-        let Some(lock) = store.try_lock().map_err(folder)? else { return Ok(()) };
+        let lock = store.try_lock().map_err(|error| self.of_folder(&error))?;
+        let Some(lock) = lock else { return Ok(()) };
+        let Some(turn) = self.turn(kept).await else { return Ok(()) };
+        let tried = self.attempt_in_turn(store, answers, number, &turn).await;
+        if let (Turn::Held(lock), Some(nodes)) = (turn, &self.nodes) {
+            nodes.unlock(lock).await;
+        }
+        drop(lock);
+        if !tried? {
+            return Ok(());
+        }
+        answers.refresh().await?;
+        self.adopt(store).await?;
+        self.report(store)
+    }
+
+    /// The right of this node to ask the authority; `None`: it has to wait for other nodes.
+    async fn turn(&self, kept: &ManagedCertificate) -> Option<Turn> {
+        let Some(nodes) = &self.nodes else { return Some(Turn::Alone) };
+        match nodes.try_lock().await {
+            Ok(lock) => lock.map(Turn::Held),
+            Err(_) => {
+                let away = nodes.away_for().unwrap_or_default();
+                kept.may_go_alone(away, now()).then_some(Turn::Alone)
+            }
+        }
+    }
+
+    /// Takes over what other nodes have, and asks the authority if a certificate is still due.
+    /// Returns true if it was asked.
+    async fn attempt_in_turn(
+        &mut self,
+        store: &Store,
+        answers: &Answers<S>,
+        number: usize,
+        turn: &Turn,
+    ) -> Result<bool, String> {
+        let nodes = self.nodes.clone();
+        let held = nodes.as_deref().and_then(|nodes| Some((nodes, turn.lock()?)));
+        if let Some((nodes, lock)) = held {
+            let wanted = &self.certificates[number].wanted;
+            let taken = async {
+                nodes.exchange_account(store, Some(lock)).await?;
+                nodes.exchange(store, wanted, Some(lock)).await
+            };
+            if taken.await.is_err() {
+                return Ok(false);
+            }
+        }
         // Another server may have obtained it just now.
         self.adopt(store).await?;
+        let name = self.certificates[number].wanted.file();
         let mut record = store.record(&name);
-        if !is_due(&self.certificates[number]) || record.next_attempt() > now() {
-            return Ok(());
+        if !self.certificates[number].is_due(&record, now()) {
+            return Ok(false);
         }
-        let ManagedCertificate { wanted, have, .. } = &self.certificates[number];
-        let names = wanted.names.join(", ");
-        let before = have.as_ref().map(|(credentials, _)| credentials);
+        let names = self.certificates[number].wanted.names.join(", ");
         tracing::info!(names, directory = self.acme.directory, "a certificate is asked for");
-        let obtained = match self.conversation(store) {
-            Ok(conversation) => {
-                let obtained = conversation.obtain(wanted, before, &mut record);
-                let limit = if self.acme.dns.is_some() { DNS_ATTEMPT } else { ATTEMPT };
-                timeout(limit, obtained).await.unwrap_or_else(|_| Err(late()))
-            }
-            Err(trouble) => Err(trouble),
-        };
+        let ledger = Ledger { store, nodes: held };
+        let obtained = self.obtain(&ledger, answers, number, &mut record).await;
         let stored = obtained.and_then(|pem| {
             let stored = store.store_certificate(&name, &pem);
             stored.map_err(|error| Trouble::here("the certificate cannot be stored", error))?;
             let (_, leaf) = store.certificate(&name).ok_or_else(late)?;
             Ok(leaf)
         });
-        match &stored {
-            Ok(leaf) => record.succeeded(leaf, now()),
-            Err(trouble) => {
-                record.failed(trouble, wanted.methods.len(), now(), fastrand::f64());
-            }
-        }
+        self.note(number, &stored, &mut record);
         let kept = store.store_record(&name, &record);
         let cleared = store.store_challenges(&[], now());
-        drop(lock);
-        if let Err(Trouble { says, .. }) = &stored {
-            let wait = Duration::from_secs(record.next_attempt().saturating_sub(now()));
-            tracing::error!(names, "no certificate: {says}; the next attempt is in {wait:?}");
-            let kept = &mut self.certificates[number];
-            kept.said = kept.concern(&record, now()).map(|concern| (concern, now()));
+        if let Some((nodes, lock)) = held
+            && let Err(error) = nodes.share_outcome(lock, store, &name, &record).await
+        {
+            tracing::warn!(names, "other nodes learn later how it ended: {error}");
         }
-        self.answered = None;
-        kept.and(cleared).map_err(folder)?;
-        self.share_challenges(store).await?;
-        self.adopt(store).await?;
         if stored.is_ok() {
             tracing::info!(names, "a certificate was obtained");
         }
-        self.report(store)
+        kept.and(cleared).map_err(|error| self.of_folder(&error))?;
+        Ok(true)
+    }
+
+    /// Asks the authority for a certificate, for as long as the lock of the nodes is ours.
+    async fn obtain(
+        &self,
+        ledger: &Ledger<'_>,
+        answers: &Answers<S>,
+        number: usize,
+        record: &mut Record,
+    ) -> Result<String, Trouble> {
+        let ManagedCertificate { wanted, have, .. } = &self.certificates[number];
+        let before = have.as_ref().map(|(credentials, _)| credentials);
+        let conversation = Conversation { acme: &self.acme, ledger, answers, https: self.https()? };
+        let obtained = conversation.obtain(wanted, before, record);
+        let limit = if self.acme.dns.is_some() { DNS_ATTEMPT } else { ATTEMPT };
+        tokio::select! {
+            obtained = timeout(limit, obtained) => obtained.unwrap_or_else(|_| Err(late())),
+            trouble = ledger.lost() => Err(trouble),
+        }
+    }
+
+    /// Notes the outcome of an attempt in its record and, if it failed, in the log.
+    fn note(&mut self, number: usize, stored: &Result<Leaf, Trouble>, record: &mut Record) {
+        let kept = &mut self.certificates[number];
+        let trouble = match stored {
+            Ok(leaf) => {
+                let by = self.nodes.as_ref().map(|nodes| nodes.me.clone());
+                return record.succeeded(leaf, now(), by);
+            }
+            Err(trouble) => trouble,
+        };
+        record.failed(trouble, kept.wanted.methods.len(), now(), fastrand::f64());
+        let names = kept.wanted.names.join(", ");
+        let wait = Duration::from_secs(record.next_attempt().saturating_sub(now()));
+        tracing::error!(names, "no certificate: {}; the next attempt is in {wait:?}", trouble.says);
+        kept.note_said(record, now());
     }
 
     /// Reports changes to the server.
@@ -334,6 +362,7 @@ impl<S: Server> Agent<S> {
                 ends: kept.ends(),
                 asks: kept.renew_at.max(record.next_attempt()),
                 error: record.error,
+                by: record.by,
             }
         };
         let reports: Vec<_> = self.certificates.iter_mut().map(of).collect();
@@ -349,25 +378,4 @@ impl<S: Server> Agent<S> {
 fn late() -> Trouble {
     let says = "the authority has not come to an end in time".to_owned();
     Trouble { kind: FailureKind::Unreachable, says, retry_after: None }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_concerns_an_operator_depends_on_time() {
-        for (ends, renew_at, waits, expected) in [
-            (None, 0, false, None),
-            (None, 0, true, Some(Concern::Missing)),
-            (Some(100), 50, false, Some(Concern::Expired)),
-            (Some(99), 50, true, Some(Concern::Expired)),
-            (Some(101), 50, false, None),
-            (Some(101), 50, true, Some(Concern::Late)),
-            (Some(300), 200, true, None),
-        ] {
-            let concern = Concern::of(ends, renew_at, waits, 100);
-            assert_eq!(concern, expected, "{ends:?} {renew_at} {waits}");
-        }
-    }
 }

@@ -14,8 +14,10 @@ use sendoff_config::{AccountBinding, Acme};
 use sendoff_tls::{Challenge, Credentials, usable_pem};
 use tokio::time::sleep;
 
+use crate::answers::Answers;
 use crate::client::Https;
 use crate::dns::{self, TxtRecord};
+use crate::ledger::Ledger;
 use crate::now;
 use crate::schedule::{Pending, Record};
 use crate::server::Server;
@@ -51,9 +53,16 @@ async fn again<T>(mut ask: impl AsyncFnMut() -> Result<T, Error>) -> Result<T, E
 /// The parts that a conversation needs.
 pub(crate) struct Conversation<'a, S> {
     pub(crate) acme: &'a Acme,
-    pub(crate) store: &'a Store,
-    pub(crate) server: &'a S,
+    pub(crate) ledger: &'a Ledger<'a>,
+    pub(crate) answers: &'a Answers<S>,
     pub(crate) https: Https,
+}
+
+/// The account in the folder; `None` if there is none yet.
+pub(crate) async fn known_account(store: &Store, https: &Https) -> Result<Option<Account>, Error> {
+    let Some(stored) = store.account::<AccountCredentials>() else { return Ok(None) };
+    let builder = Account::builder_with_http(Box::new(https.clone()));
+    builder.from_credentials(stored).await.map(Some)
 }
 
 impl<S: Server> Conversation<'_, S> {
@@ -62,15 +71,9 @@ impl<S: Server> Conversation<'_, S> {
         Trouble { retry_after: self.https.retry_after(), ..trouble }
     }
 
-    /// The account in the folder; `None` if there is none yet.
-    pub(crate) async fn known_account(&self) -> Result<Option<Account>, Error> {
-        let Some(stored) = self.store.account::<AccountCredentials>() else { return Ok(None) };
-        let builder = Account::builder_with_http(Box::new(self.https.clone()));
-        builder.from_credentials(stored).await.map(Some)
-    }
-
     async fn account(&self) -> Result<Account, Trouble> {
-        if let Some(account) = self.known_account().await.map_err(|e| self.trouble(&e))? {
+        let known = known_account(self.ledger.store, &self.https).await;
+        if let Some(account) = known.map_err(|error| self.trouble(&error))? {
             return Ok(account);
         }
         let contact = self.acme.email.as_ref().map(|email| format!("mailto:{email}"));
@@ -86,8 +89,7 @@ impl<S: Server> Conversation<'_, S> {
             builder.create(&new, self.acme.directory.clone(), binding.as_ref()).await
         });
         let (account, credentials) = created.await.map_err(|error| self.trouble(&error))?;
-        let stored = self.store.store_account(&credentials);
-        stored.map_err(|error| Trouble::here("the account cannot be stored", error))?;
+        self.ledger.store_account(&credentials).await?;
         tracing::info!(directory = self.acme.directory, "an account was made");
         Ok(account)
     }
@@ -112,7 +114,7 @@ impl<S: Server> Conversation<'_, S> {
         let replaced = before.and_then(replaced);
         let mut ordered = order(&account, &names, replaced).await;
         if ordered.as_ref().is_err_and(|error| is(error, "accountDoesNotExist")) {
-            let forgotten = self.store.forget_account();
+            let forgotten = self.ledger.store.forget_account();
             forgotten.map_err(|error| Trouble::here("the account cannot be replaced", error))?;
             tracing::warn!("the authority does not know the account any more, another one is made");
             account = self.account().await?;
@@ -123,13 +125,8 @@ impl<S: Server> Conversation<'_, S> {
         let key = KeyPair::generate().map_err(|error| Trouble::here("a key", error))?;
         let key = key.serialize_pem();
         record.pending = Some(Pending { order: order.url().to_owned(), key: key.clone() });
-        self.keep(wanted, record)?;
+        self.ledger.store_record(&wanted.file(), record).await?;
         self.finish(order, wanted, &key).await
-    }
-
-    fn keep(&self, wanted: &WantedCertificate, record: &Record) -> Result<(), Trouble> {
-        let stored = self.store.store_record(&wanted.file(), record);
-        stored.map_err(|error| Trouble::here("the folder cannot be written", error))
     }
 
     /// Continues an order of an earlier process.
@@ -159,7 +156,7 @@ impl<S: Server> Conversation<'_, S> {
             return self.await_ready(order, method).await;
         }
         record.validates(now());
-        self.keep(wanted, record)?;
+        self.ledger.store_record(&wanted.file(), record).await?;
         let (mut records, mut answers) = (Vec::new(), Vec::new());
         for challenge in challenges {
             match challenge {
@@ -183,11 +180,10 @@ impl<S: Server> Conversation<'_, S> {
 
     /// Makes all servers answer the challenges.
     async fn show(&self, challenges: &[Challenge]) -> Result<(), Trouble> {
-        let shown = self.store.store_challenges(challenges, now());
-        shown.map_err(|error| Trouble::here("the folder cannot be written", error))?;
-        let answered = self.server.answer(challenges).await;
-        answered.map_err(|error| Trouble::here("the front takes no challenges", error))?;
-        if !self.store.is_alone() {
+        self.ledger.store_challenges(challenges).await?;
+        let answered = self.answers.refresh().await;
+        answered.map_err(|why| Trouble::here("no name can be proven", why))?;
+        if self.ledger.has_others() {
             sleep(OTHERS_LEARN).await;
         }
         Ok(())

@@ -3,19 +3,24 @@
 //! ```text
 //!  Wanted (from the configuration) ──▶ Agent ── conversation ──▶ authority: checks challenges
 //!                                       │ ▲                       at the site's names
-//!        state folder ◀── Store ────────┘ └── Server: the front answers challenges,
-//!                                             and serves with new certificates
+//!        state folder ◀── Store ────────┤ └── Server: the front answers challenges,
+//!   fleet's engine ◀── Nodes ────────────┘     and serves with new certificates
 //! ```
 //!
 //! The agent runs in a process of its own. Several servers may share its folder: the holder of a
 //! lock asks the authority, the others adopt the stored certificates and answer the same
-//! challenges.
+//! challenges. The nodes of a fleet do the same by values in their engine, each with a folder of
+//! its own.
 #![forbid(unsafe_code)]
 
 mod agent;
+mod answers;
 mod client;
 mod conversation;
 mod dns;
+mod ledger;
+mod managed;
+mod nodes;
 mod schedule;
 mod server;
 mod store;

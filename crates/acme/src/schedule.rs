@@ -8,6 +8,8 @@
 //!                      └── not before ◀── failed
 //! ```
 
+use std::time::Duration;
+
 use sendoff_tls::Leaf;
 use serde::{Deserialize, Serialize};
 
@@ -36,6 +38,10 @@ const SHORTEST_REST: u64 = 5;
 /// The longest wait that an authority may demand: a limit for the authority's mistakes.
 const LONGEST_WAIT: u64 = 7 * 24 * HOUR;
 
+/// The time for which a node of a fleet without a valid certificate waits for the engine: until
+/// then, the certificate of another node may come.
+const WAIT_FOR_NODES: Duration = Duration::from_secs(10 * 60);
+
 /// The record of the attempts for one certificate. Servers with the same folder share it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
@@ -54,6 +60,8 @@ pub(crate) struct Record {
     pub(crate) error: Option<String>,
     /// An order that may continue after a crash.
     pub(crate) pending: Option<Pending>,
+    /// The node of the fleet that has obtained the certificate; `None`: the server is alone.
+    pub(crate) by: Option<String>,
 }
 
 /// An order that waits for its certificate.
@@ -101,6 +109,18 @@ impl Record {
         self.validations.push(now);
     }
 
+    /// The record of another node, with the checks of names that this node has noted as well: they
+    /// count for both.
+    pub(crate) fn with_validations_of(mut self, own: &Self, now: u64) -> Self {
+        self.validations.extend(&own.validations);
+        self.validations.retain(|at| at.abs_diff(now) < HOUR);
+        self.validations.sort_unstable();
+        self.validations.dedup();
+        // The clock of another node may be wrong.
+        self.not_before = self.not_before.min(now + LONGEST_WAIT);
+        self
+    }
+
     /// Notes a failure, and computes the time of the next attempt. `methods`: the number of
     /// methods; `chance`: between 0 and 1.
     pub(crate) fn failed(&mut self, trouble: &Trouble, methods: usize, now: u64, chance: f64) {
@@ -127,16 +147,34 @@ impl Record {
 
     /// Notes a new certificate. The limit is one certificate per hour, even if an authority asks
     /// for renewals more often, and a pause of a quarter of the lifetime for certificates that live
-    /// for a shorter time.
-    pub(crate) fn succeeded(&mut self, leaf: &Leaf, now: u64) {
+    /// for a shorter time. `by`: the node of a fleet that has obtained it.
+    pub(crate) fn succeeded(&mut self, leaf: &Leaf, now: u64, by: Option<String>) {
         let Self { validations, method, .. } = std::mem::take(self);
         *self = Self {
             validations,
             method,
             not_before: now + (lifetime(leaf) / 4).clamp(SHORTEST_REST, HOUR),
+            by,
             ..Self::default()
         };
     }
+}
+
+/// True if a node of a fleet orders a certificate although the engine has been `away` for this
+/// time: a sixth of the lifetime is left, half of the time that is left when renewals begin, or
+/// there is no valid certificate (`None`). Later, clients would soon be refused; earlier, each node
+/// would order what one order gives to all, and authorities allow few certificates for the same
+/// names per week (Let's Encrypt: five).
+pub(crate) fn may_order_alone(leaf: Option<&Leaf>, away: Duration, now: u64) -> bool {
+    match leaf {
+        Some(leaf) if ends(leaf) > now => ends(leaf).saturating_sub(lifetime(leaf) / 6) <= now,
+        _ => away >= WAIT_FOR_NODES,
+    }
+}
+
+/// The end of a certificate's validity, in seconds since 1970.
+pub(crate) fn ends(leaf: &Leaf) -> u64 {
+    seconds(leaf.ends)
 }
 
 /// A share of a number of seconds.
@@ -241,7 +279,7 @@ mod tests {
         assert_eq!(record.obstacle(NOW + HOUR), None);
         record.failed(&trouble(FailureKind::Refused), 1, NOW, 0.0);
         assert!(record.obstacle(NOW).unwrap().contains("it failed"));
-        record.succeeded(&leaf(NOW, NOW + 90 * 24 * HOUR), NOW + HOUR);
+        record.succeeded(&leaf(NOW, NOW + 90 * 24 * HOUR), NOW + HOUR, None);
         assert_eq!(record.obstacle(NOW + HOUR), None, "a rest after a success is none");
     }
 
@@ -273,11 +311,11 @@ mod tests {
         let mut record = Record::default();
         record.failed(&trouble(FailureKind::Validation), 2, NOW, 0.0);
         record.pending = Some(Pending { order: String::new(), key: String::new() });
-        record.succeeded(&leaf(NOW, NOW + 90 * 24 * HOUR), NOW);
+        record.succeeded(&leaf(NOW, NOW + 90 * 24 * HOUR), NOW, None);
         assert_eq!((record.error.clone(), record.pending.clone()), (None, None));
         assert_eq!(record.next_attempt(), NOW + HOUR, "renewals are an hour apart");
         assert_eq!(record.method(2), 1, "what has worked is used again");
-        record.succeeded(&leaf(NOW + 10, NOW), NOW);
+        record.succeeded(&leaf(NOW + 10, NOW), NOW, None);
         assert_eq!(
             record.next_attempt(),
             NOW + SHORTEST_REST,
@@ -285,6 +323,34 @@ mod tests {
         );
         let text = serde_json::to_string(&record).unwrap();
         assert_eq!(serde_json::from_str::<Record>(&text).unwrap(), record);
+    }
+
+    #[test]
+    fn checks_of_names_count_for_all_nodes() {
+        let [mut own, mut shared] = [(); 2].map(|()| Record::default());
+        own.validates(NOW - 2 * HOUR);
+        own.validates(NOW - 30);
+        own.validates(NOW - 20);
+        shared.validates(NOW - 30);
+        shared.validates(NOW + 5);
+        shared.not_before = NOW + 1000 * HOUR;
+        let taken = shared.with_validations_of(&own, NOW);
+        assert_eq!(taken.validations, [NOW - 30, NOW - 20, NOW + 5]);
+        assert_eq!(taken.next_attempt(), NOW + LONGEST_WAIT, "a clock was wrong");
+    }
+
+    #[test]
+    fn a_node_orders_alone_only_before_clients_would_be_refused() {
+        let minutes = |minutes: u64| Duration::from_secs(minutes * 60);
+        assert!(!may_order_alone(None, minutes(9), NOW));
+        assert!(may_order_alone(None, minutes(10), NOW));
+        let leaf = leaf(NOW, NOW + 600);
+        for (after, away, expected) in
+            [(0, 99, false), (499, 99, false), (500, 0, true), (599, 0, true), (600, 9, false)]
+        {
+            let alone = may_order_alone(Some(&leaf), minutes(away), NOW + after);
+            assert_eq!(alone, expected, "{after} {away}");
+        }
     }
 
     #[test]

@@ -28,4 +28,7 @@ pub struct CertificateReport {
     pub asks: u64,
     /// The reason why the last attempt failed; `None` if it succeeded or there was none.
     pub error: Option<String>,
+    /// The node of the fleet that has obtained it; `None`: this server, or there is none yet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub by: Option<String>,
 }

@@ -29,7 +29,7 @@ const MAX_FILE: u64 = 1 << 20;
 
 /// The time for which challenges are answered, in seconds. A server that dies during its attempt
 /// leaves its challenges in the folder.
-const CHALLENGES_HOLD: u64 = 15 * 60;
+pub(crate) const CHALLENGES_HOLD: u64 = 15 * 60;
 
 /// The folder.
 #[derive(Debug)]

@@ -64,6 +64,7 @@ pub fn is_same_work(from: &Config, to: &Config) -> bool {
         config.sites.iter().map(|site| asks(site).then(|| site.hosts.clone())).collect()
     };
     from.acme == to.acme
+        && from.fleet == to.fleet
         && from.state == to.state
         && from.log == to.log
         && sites(from) == sites(to)

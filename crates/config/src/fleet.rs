@@ -15,6 +15,9 @@ pub struct Fleet {
     pub name: String,
     /// The engine.
     pub engine: Engine,
+    /// The file with a secret that only the nodes have; `None`: they share nothing that needs one.
+    #[serde(with = "crate::path::optional")]
+    pub secret_file: Option<PathBuf>,
 }
 
 /// A server that speaks the protocol of Redis. Its password is with the credentials of sites,

@@ -67,6 +67,7 @@ fn config() -> Config {
                 password_file: Some("/etc/sendoff/engine".into()),
                 database: 2,
             },
+            secret_file: Some("/etc/sendoff/fleet".into()),
         }),
         drain_delay: Duration::from_secs(5),
         shutdown_timeout: Duration::from_secs(30),

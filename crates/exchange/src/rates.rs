@@ -1,14 +1,19 @@
 //! The key `rate` of routes: limits of requests per client, or per value of a map.
 //! (`application_response/rate_limit.rs` limits the rate of bodies.)
 
+mod shared;
+
 use std::num::NonZeroUsize;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use lru::LruCache;
 use sendoff_config::Rate;
 use sendoff_message::request::{LimitKey, RouteId};
+use tokio::sync::Notify;
 use tokio::time::Instant;
+
+use shared::Shared;
 
 /// The most clients that are remembered, of all routes together, and the most values: about 8 MiB
 /// each. Beyond that, the least recently seen one is forgotten, and its bucket is full when it comes
@@ -17,7 +22,11 @@ const MAX_BUCKETS: NonZeroUsize = NonZeroUsize::new(65_536).expect("not zero");
 
 /// The buckets of all limits. All event loops share them.
 #[derive(Debug, Default)]
-pub struct Rates(Mutex<Buckets>);
+pub struct Rates {
+    buckets: Mutex<Buckets>,
+    /// There is a count for other nodes.
+    counted: Notify,
+}
 
 /// The time at which the bucket of each route and key will be full again. One client can send any
 /// number of values, so values have room of their own: they make no client forgotten.
@@ -25,11 +34,14 @@ pub struct Rates(Mutex<Buckets>);
 struct Buckets {
     clients: LruCache<(RouteId, LimitKey), Instant>,
     values: LruCache<(RouteId, LimitKey), Instant>,
+    /// Counts for other nodes of the fleet; `None`: the limits are of this node.
+    shared: Option<Shared>,
 }
 
 impl Default for Buckets {
     fn default() -> Self {
-        Self { clients: LruCache::new(MAX_BUCKETS), values: LruCache::new(MAX_BUCKETS) }
+        let [clients, values] = [(); 2].map(|()| LruCache::new(MAX_BUCKETS));
+        Self { clients, values, shared: None }
     }
 }
 
@@ -51,14 +63,26 @@ impl Rates {
             return None;
         }
         let now = Instant::now();
-        let mut buckets = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut buckets = self.lock();
+        let mut is_counted = false;
         let waits = limits.iter().filter_map(|(route, key, rate)| {
             let full = buckets.of(*key).get_or_insert_mut((*route, *key), || now);
             let (next, wait) = take(*rate, *full, now);
             *full = next;
+            if let (None, Some(shared)) = (wait, &mut buckets.shared) {
+                is_counted |= shared.count(*route, *key);
+            }
             wait.map(|wait| (*route, wait))
         });
-        waits.max_by_key(|(_, wait)| *wait)
+        let longest = waits.max_by_key(|(_, wait)| *wait);
+        if is_counted {
+            self.counted.notify_one();
+        }
+        longest
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Buckets> {
+        self.buckets.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -8,9 +8,8 @@ use redis::aio::{ConnectionLike, MultiplexedConnection};
 use redis::{
     AsyncConnectionConfig, Cmd, FromRedisValue, Pipeline, RedisConnectionInfo, RedisError, Value,
 };
-use rustls::pki_types::ServerName;
-use sendoff_config::{Engine, EngineAddress, ProxyTls};
-use sendoff_tls::{Password, Verify, client_config};
+use sendoff_config::{Engine, EngineAddress};
+use sendoff_tls::{Password, TlsClient};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::task::{JoinHandle, spawn_local};
@@ -55,12 +54,6 @@ pub(crate) struct Client {
     tls: Option<Result<TlsClient, String>>,
 }
 
-/// The prerequisites of TLS connections.
-struct TlsClient {
-    connector: TlsConnector,
-    server_name: ServerName<'static>,
-}
-
 /// A socket, in the clear or with TLS.
 trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
 
@@ -88,7 +81,7 @@ impl Client {
         if let Some(password) = password {
             login = login.set_password(password.text());
         }
-        let tls = engine.tls.as_ref().map(TlsClient::new);
+        let tls = engine.tls.as_ref().map(|tls| TlsClient::new(tls, None));
         Self { engine, login, tls }
     }
 
@@ -117,22 +110,40 @@ impl Client {
         let plain = TcpStream::connect(&**host_port).await.map_err(failed)?;
         plain.set_nodelay(true).map_err(failed)?;
         let Some(tls) = &self.tls else { return Ok(Box::new(plain)) };
-        let TlsClient { connector, server_name } = tls.as_ref().map_err(Clone::clone)?;
+        let TlsClient { config, server_name } = tls.as_ref().map_err(Clone::clone)?;
+        let connector = TlsConnector::from(Arc::clone(config));
         let shaken = connector.connect(server_name.clone(), plain).await;
         Ok(Box::new(shaken.map_err(|error| format!("TLS: {error}"))?))
     }
 }
 
-impl TlsClient {
-    fn new(tls: &ProxyTls) -> Result<Self, String> {
-        let config = client_config(tls.roots.as_deref(), Verify::Certificate)?;
-        let server_name = ServerName::try_from(tls.server_name.clone())
-            .map_err(|_| format!("{:?} is no name that a certificate can have", tls.server_name))?;
-        Ok(Self { connector: Arc::new(config).into(), server_name })
-    }
+/// The value of a key.
+pub(crate) enum Stored {
+    /// The key does not exist.
+    Nothing,
+    /// A string.
+    Bytes(Vec<u8>),
+    /// Something else.
+    Other,
 }
 
 impl Connection {
+    /// The value of a key, or at most one byte more than `most` of it.
+    pub(crate) async fn stored(&self, key: &str, most: usize) -> Result<Stored, Trouble> {
+        let mut commands = self.commands.clone();
+        let mut range = redis::cmd("GETRANGE");
+        range.arg(key).arg(0).arg(most);
+        let answer = timeout(LIMIT, commands.req_packed_command(&range)).await;
+        match answer.map_err(|_| Trouble::late())?.and_then(Value::extract_error) {
+            Ok(Value::BulkString(bytes)) if bytes.is_empty() => Ok(Stored::Nothing),
+            Ok(Value::BulkString(bytes)) if bytes.len() <= most => Ok(Stored::Bytes(bytes)),
+            Ok(Value::BulkString(_)) => Ok(Stored::Other),
+            Ok(_) => Err(Trouble::unexpected("GETRANGE")),
+            Err(error) if error.code() == Some("WRONGTYPE") => Ok(Stored::Other),
+            Err(error) => Err(error.into()),
+        }
+    }
+
     /// The answer to a command.
     pub(crate) async fn ask<T: FromRedisValue>(&self, command: &Cmd) -> Result<T, Trouble> {
         self.ask_patiently(command, Duration::ZERO).await

@@ -2,7 +2,7 @@
 //!
 //! The time of the engine is divided into periods. Each has a key, which the first node that wants
 //! it makes. Tickets are made with the key of their period, and are worth nothing after the next
-//! one; then the engine has forgotten the key, too.
+//! one; then the engine has forgotten the key, too. If the nodes have a secret, keys are sealed.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use redis::{Value, cmd};
 use rustls::crypto::SecureRandom;
 use rustls::crypto::aws_lc_rs::default_provider;
-use sendoff_tls::{SharedKey, TICKET_NAME, TICKET_SECRET, Tickets};
+use sendoff_tls::{Seal, SharedKey, TICKET_NAME, TICKET_SECRET, Tickets};
 
 use crate::engine::{Connection, Trouble};
 use crate::state::FleetState;
@@ -32,6 +32,8 @@ const LEN: usize = TICKET_NAME + TICKET_SECRET;
 pub(crate) struct Keys {
     /// The beginning of their names in the engine.
     prefix: String,
+    /// `None`: the nodes have no secret.
+    seal: Option<Seal>,
     tickets: Tickets,
     state: Arc<FleetState>,
     random: &'static dyn SecureRandom,
@@ -40,10 +42,17 @@ pub(crate) struct Keys {
 }
 
 impl Keys {
-    pub(crate) fn new(name: &str, tickets: Tickets, state: Arc<FleetState>) -> Self {
+    pub(crate) fn new(
+        name: &str,
+        seal: Option<Seal>,
+        tickets: Tickets,
+        state: Arc<FleetState>,
+    ) -> Self {
         let random = default_provider().secure_random;
-        let prefix = format!("{name}:ticket-key:");
-        Self { prefix, tickets, state, random, known: BTreeMap::new() }
+        // Nodes with the secret and nodes without it do not disturb each other.
+        let kind = if seal.is_some() { "sealed-ticket-key" } else { "ticket-key" };
+        let prefix = format!("{name}:{kind}:");
+        Self { prefix, seal, tickets, state, random, known: BTreeMap::new() }
     }
 
     /// Looks at the keys again and again.
@@ -95,16 +104,26 @@ impl Keys {
         {
             let mut set = cmd("SET");
             let left = u64::try_from(left.as_millis()).unwrap_or(u64::MAX).max(1);
-            set.arg(&name).arg(&key[..]).arg("NX").arg("PX").arg(left);
+            set.arg(&name).arg(self.sealed(&name, key)?).arg("NX").arg("PX").arg(left);
             connection.ask::<Value>(&set).await?;
         }
         let key: Option<Vec<u8>> = connection.ask(cmd("GET").arg(&name)).await?;
         let Some(key) = key else { return Ok(None) };
-        let key = key.try_into().ok();
+        let key = match &self.seal {
+            Some(seal) => seal.open(&name, &key),
+            None => Some(key),
+        };
+        let key = key.and_then(|key| key.try_into().ok());
         if key.is_none() {
             self.state.note_broken(&name, "it is no key for session tickets");
         }
         Ok(key)
+    }
+
+    fn sealed(&self, name: &str, key: &[u8]) -> Result<Vec<u8>, Trouble> {
+        let Some(seal) = &self.seal else { return Ok(key.to_vec()) };
+        let sealed = seal.seal(name, key);
+        sealed.ok_or_else(|| Trouble("nothing can be sealed".to_owned()))
     }
 
     fn draw(&self) -> Result<[u8; LEN], Trouble> {

@@ -1,5 +1,5 @@
-//! A node: connects to the engine, sends and obeys purges, and shares keys, as long as the engine
-//! serves; otherwise tries again.
+//! A node: connects to the engine, sends and obeys purges, and shares keys and counts, as long as
+//! the engine serves; otherwise tries again.
 
 use std::convert::Infallible;
 use std::fmt;
@@ -7,16 +7,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sendoff_config::Fleet;
-use sendoff_tls::{Password, Tickets};
+use sendoff_tls::{FleetSecrets, Seal, SealKey, Tickets};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 
+use crate::counts::{self, Counts};
 use crate::engine::{Client, Connection, Trouble};
 use crate::keys::Keys;
 use crate::outbox::Outbox;
 use crate::position::Positions;
 use crate::reader::Reader;
-use crate::record::add;
+use crate::record::{PURGES, add};
 use crate::state::FleetState;
 
 /// The pause after the first failure. It doubles with each further one.
@@ -55,6 +56,8 @@ pub struct Parts {
     pub positions: Arc<Positions>,
     /// The keys of session tickets.
     pub tickets: Tickets,
+    /// Counts of requests, for limits that the nodes share.
+    pub counts: Arc<dyn Counts>,
     /// The figures.
     pub state: Arc<FleetState>,
     /// Becomes true once all purges have been obeyed that were made before the server started, or
@@ -73,8 +76,11 @@ pub struct Node {
     /// A random name, by which the node knows its own records.
     pub(crate) me: String,
     pub(crate) stream: String,
+    /// The stream of counts.
+    pub(crate) counts: String,
     pub(crate) parts: Parts,
     name: String,
+    seal_key: Option<SealKey>,
     client: Client,
 }
 
@@ -96,14 +102,16 @@ impl Drop for Panics<'_> {
 }
 
 impl Node {
-    /// A node that knows the engine's password. It has not connected to the engine yet.
+    /// A node that knows its secrets. It has not connected to the engine yet.
     #[must_use]
-    pub fn new(fleet: &Fleet, password: Option<&Password>, parts: Parts) -> Self {
+    pub fn new(fleet: &Fleet, secrets: &FleetSecrets, parts: Parts) -> Self {
         Self {
             me: format!("{:016x}", fastrand::u64(..)),
             stream: format!("{}:purges", fleet.name),
+            counts: format!("{}:counts", fleet.name),
             name: fleet.name.clone(),
-            client: Client::new(fleet.engine.clone(), password),
+            seal_key: secrets.seal_key.clone(),
+            client: Client::new(fleet.engine.clone(), secrets.engine_password.as_ref()),
             parts,
         }
     }
@@ -112,7 +120,8 @@ impl Node {
     pub async fn run(self) -> Infallible {
         let Parts { tickets, state, .. } = &self.parts;
         let _panics = Panics(state);
-        let mut keys = Keys::new(&self.name, tickets.clone(), Arc::clone(state));
+        let seal = self.seal_key.as_ref().map(Seal::new);
+        let mut keys = Keys::new(&self.name, seal, tickets.clone(), Arc::clone(state));
         if self.parts.positions.has_lost_purges() {
             // They are unknown, so the other nodes purge everything.
             self.parts.outbox.push_everything();
@@ -158,17 +167,21 @@ impl Node {
 
     /// Serves as long as the engine does.
     async fn session(&self, keys: &mut Keys) -> Result<Infallible, Trouble> {
-        // One connection waits for records, the other one sends.
+        // One connection waits for records, the other one sends. Counts wait on a third one.
         let reading = &self.client.connect().await?;
         let sending = &self.client.connect().await?;
         let mut reader = Reader::catch_up(self, reading).await?;
         self.parts.is_settled.send_replace(true);
         keys.look(sending).await?;
+        let counting = &self.client.connect().await?;
+        let last = counts::begin(self, counting).await?;
         self.parts.state.connected();
         tokio::select! {
             done = reader.follow() => done,
             done = self.send(sending) => done,
             done = keys.follow(sending) => done,
+            done = counts::send(self, sending) => done,
+            done = counts::follow(self, counting, last) => done,
         }
     }
 
@@ -178,7 +191,7 @@ impl Node {
             let batch = self.parts.outbox.next().await;
             let mut commands = redis::pipe();
             for purge in &batch.purges {
-                commands.add_command(add(&self.stream, &self.me, Some(purge)));
+                commands.add_command(add(&PURGES, &self.stream, &self.me, Some(purge)));
             }
             connection.ask_all(&commands).await?;
             self.parts.state.note_sent(batch.purges.len());

@@ -12,7 +12,7 @@ use redis::{Value, cmd};
 use crate::engine::{Connection, Trouble};
 use crate::node::Node;
 use crate::position::Position;
-use crate::record::{Entry, Record, add, entries};
+use crate::record::{Entry, PURGES, Record, add, entries};
 
 /// The time for which the engine holds a question for new records back. Between two questions a
 /// node notices that the engine has lost its data.
@@ -81,7 +81,7 @@ impl<'n> Reader<'n> {
         range.arg(stream).arg(last).arg("+").arg("COUNT").arg(BATCH + 1);
         let answer = self.connection.ask(&range).await?;
         let entries =
-            entries(answer, &self.node.me).ok_or_else(|| Trouble::unexpected("XRANGE"))?;
+            entries(&PURGES, answer, &self.node.me).ok_or_else(|| Trouble::unexpected("XRANGE"))?;
         let (known, new) = match entries.split_first() {
             Some((first, new)) if first.id == *last => (true, new),
             _ => (false, &[][..]),
@@ -113,7 +113,7 @@ impl<'n> Reader<'n> {
         let Node { parts, stream, .. } = self.node;
         match record {
             Record::Nothing => {}
-            Record::Purge(purge) => match parts.obey.obey(purge) {
+            Record::Content(purge) => match parts.obey.obey(purge) {
                 Ok(()) => parts.state.note_obeyed(),
                 Err(why) => parts.state.note_broken(stream, &format!("record {id}: {why}")),
             },
@@ -132,7 +132,7 @@ async fn begin(
     position: Position,
     why: Option<&str>,
 ) -> Result<Position, Trouble> {
-    let last = connection.ask(&add(&node.stream, &node.me, None)).await?;
+    let last = connection.ask(&add(&PURGES, &node.stream, &node.me, None)).await?;
     if let Some(why) = why {
         node.parts.state.note_restart(why);
     }

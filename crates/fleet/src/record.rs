@@ -1,8 +1,8 @@
-//! The records of the stream of purges.
+//! The records of the streams.
 //!
 //! A record has the fields `v`, the version; `by`, a random name of the process that has added it;
-//! and `purge`, the purge in JSON. A record without `purge` marks the place at which a node has
-//! begun to read.
+//! and a content in JSON: `purge`, or `counts` of requests. A record without a content marks the
+//! place at which a node has begun to read.
 
 use redis::{Cmd, Value, cmd};
 
@@ -12,9 +12,24 @@ const VERSION: u32 = 1;
 /// Most bytes of a purge in JSON. A longer one is sent as a purge of everything.
 pub(crate) const MAX_PURGE: usize = 64 << 10;
 
-/// About the number of records that the stream keeps: a node that is away misses no record until
-/// there are as many.
-const KEPT: u32 = 10_000;
+/// Most bytes of a content. Counts need about 60 bytes for each client.
+const MAX_CONTENT: usize = 128 << 10;
+
+/// A stream.
+pub(crate) struct Stream {
+    /// The field with the content.
+    content: &'static str,
+    /// Most bytes of it.
+    most: usize,
+    /// About the number of records that the stream keeps.
+    kept: u32,
+}
+
+/// Purges. A node that is away misses no record until there are as many as are kept.
+pub(crate) const PURGES: Stream = Stream { content: "purge", most: MAX_PURGE, kept: 10_000 };
+
+/// Counts of requests, which are of no use later.
+pub(crate) const COUNTS: Stream = Stream { content: "counts", most: MAX_CONTENT, kept: 64 };
 
 /// An entry of the stream.
 #[derive(Debug, PartialEq, Eq)]
@@ -28,27 +43,27 @@ pub(crate) struct Entry {
 pub(crate) enum Record {
     /// Nothing is to be done: this node has added it, or it marks a place.
     Nothing,
-    /// Another node's purge, in JSON.
-    Purge(Vec<u8>),
+    /// The content that another node has added, in JSON.
+    Content(Vec<u8>),
     /// A record of a newer server.
     Newer,
     /// No record: a sentence about it.
     Broken(String),
 }
 
-/// The command that adds a purge to the stream; `None`: a mark.
-pub(crate) fn add(stream: &str, by: &str, purge: Option<&[u8]>) -> Cmd {
+/// The command that adds a content to the stream with this name; `None`: a mark.
+pub(crate) fn add(stream: &Stream, name: &str, by: &str, content: Option<&[u8]>) -> Cmd {
     let mut add = cmd("XADD");
-    add.arg(stream).arg("MAXLEN").arg("~").arg(KEPT).arg("*");
+    add.arg(name).arg("MAXLEN").arg("~").arg(stream.kept).arg("*");
     add.arg("v").arg(VERSION).arg("by").arg(by);
-    if let Some(purge) = purge {
-        add.arg("purge").arg(purge);
+    if let Some(content) = content {
+        add.arg(stream.content).arg(content);
     }
     add
 }
 
 /// The entries in an answer to `XRANGE`, as the node `me` sees them; `None`: it is no such answer.
-pub(crate) fn entries(answer: Value, me: &str) -> Option<Vec<Entry>> {
+pub(crate) fn entries(stream: &Stream, answer: Value, me: &str) -> Option<Vec<Entry>> {
     let Value::Array(entries) = answer else { return None };
     let entry = |entry| {
         let Value::Array(parts) = entry else { return None };
@@ -57,14 +72,14 @@ pub(crate) fn entries(answer: Value, me: &str) -> Option<Vec<Entry>> {
             return None;
         };
         let id = String::from_utf8(id).ok()?;
-        Some(Entry { id, record: Record::of(&fields, me) })
+        Some(Entry { id, record: Record::of(stream, &fields, me) })
     };
     entries.into_iter().map(entry).collect()
 }
 
 impl Record {
     /// Reads the fields of an entry, which come with their names in between.
-    fn of(fields: &[Value], me: &str) -> Self {
+    fn of(stream: &Stream, fields: &[Value], me: &str) -> Self {
         let field = |name: &str| {
             fields.chunks_exact(2).find_map(|pair| match pair {
                 [Value::BulkString(known), Value::BulkString(value)]
@@ -81,14 +96,14 @@ impl Record {
             Some(newer) if newer > VERSION => return Self::Newer,
             _ => return Self::Broken("it has no version".to_owned()),
         }
-        match (field("by"), field("purge")) {
+        match (field("by"), field(stream.content)) {
             (None, _) => Self::Broken("it names no node".to_owned()),
             (Some(by), _) if by == me.as_bytes() => Self::Nothing,
             (Some(_), None) => Self::Nothing,
-            (Some(_), Some(purge)) if purge.len() > MAX_PURGE => {
-                Self::Broken(format!("its purge has {} bytes", purge.len()))
+            (Some(_), Some(content)) if content.len() > stream.most => {
+                Self::Broken(format!("its {} has {} bytes", stream.content, content.len()))
             }
-            (Some(_), Some(purge)) => Self::Purge(purge.to_vec()),
+            (Some(_), Some(content)) => Self::Content(content.to_vec()),
         }
     }
 }
@@ -107,13 +122,13 @@ mod tests {
     }
 
     fn record(fields: &[&[u8]]) -> Record {
-        entries(answer(fields), "me").unwrap().remove(0).record
+        entries(&PURGES, answer(fields), "me").unwrap().remove(0).record
     }
 
     #[test]
     fn what_others_have_added_is_read() {
         let fields: [&[u8]; 6] = [b"v", b"1", b"by", b"other", b"purge", b"{}"];
-        assert_eq!(record(&fields), Record::Purge(b"{}".to_vec()));
+        assert_eq!(record(&fields), Record::Content(b"{}".to_vec()));
         assert_eq!(record(&fields[..4]), Record::Nothing, "a mark");
         let own: [&[u8]; 6] = [b"v", b"1", b"by", b"me", b"purge", b"{}"];
         assert_eq!(record(&own), Record::Nothing);
@@ -136,7 +151,7 @@ mod tests {
             assert!(matches!(record(fields), Record::Broken(_)), "{fields:?}");
         }
         for answer in [Value::Nil, Value::Array(vec![Value::Int(1)])] {
-            assert_eq!(entries(answer, "me"), None);
+            assert_eq!(entries(&PURGES, answer, "me"), None);
         }
     }
 }

@@ -20,6 +20,7 @@ use sendoff_sys::memfd;
 use sendoff_sys::process::become_user;
 use sendoff_tls::{Challenge, Vault};
 use serde::{Deserialize, Serialize};
+use tokio::runtime::{Builder, LocalOptions};
 
 use crate::failure::Failure;
 use crate::front::{die_with, take};
@@ -56,6 +57,8 @@ pub(crate) fn run(inherited: &OfAcme) -> Result<(), Failure> {
         .map_err(|error| Failure::Internal(format!("the configuration cannot be read: {error}")))?;
     crate::log::start(&config.log);
     let socket = take(inherited.supervisor_fd)?;
+    let Vault { fleet: secrets, .. } = Vault::read(take(inherited.keys_fd)?)
+        .map_err(|error| Failure::Internal(format!("the secrets cannot be read: {error}")))?;
     sendoff_sandbox::forgo_new_privileges()
         .map_err(Failure::system("cannot give up privileges"))?;
     if getuid().is_root() {
@@ -66,13 +69,13 @@ pub(crate) fn run(inherited: &OfAcme) -> Result<(), Failure> {
         rights::hide()?;
     }
     die_with(supervisor)?;
-    let runtime = tokio::runtime::Builder::new_current_thread()
+    let runtime = Builder::new_current_thread()
         .enable_all()
-        .build()
+        .build_local(LocalOptions::default())
         .map_err(Failure::system("cannot start an event loop"))?;
     runtime.block_on(async {
         let socket = Socket::new(socket).map_err(Failure::system("the supervisor's socket"))?;
-        match Agent::new(config, Supervisor(socket)) {
+        match Agent::new(config, &secrets, Supervisor(socket)) {
             Some(agent) => match agent.run().await {},
             None => Err(Failure::Internal("no site asks for a certificate".to_owned())),
         }

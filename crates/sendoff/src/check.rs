@@ -2,10 +2,10 @@
 
 use std::io::{self, IsTerminal, Write};
 
-use sendoff_setting_values::{At, Place};
+use sendoff_setting_values::{At, FilePath, Place};
 use sendoff_settings::Short;
-use sendoff_settings::keys::Tls;
-use sendoff_tls::{Complaint, Vault, Whose};
+use sendoff_settings::keys::{Fleet, Tls};
+use sendoff_tls::{Complaint, FleetSecrets, Vault, Whose};
 
 use crate::children::own_php_program;
 use crate::failure::Failure;
@@ -39,11 +39,7 @@ pub(crate) fn run(check: &Check) -> Result<(), Failure> {
             resolved.problems.warning(place, says);
         }
     }
-    if let Err(says) = Vault::engine_password(&resolved.config) {
-        let fleet = resolved.top.fleet.as_ref();
-        let file = fleet.and_then(|fleet| fleet.value.0.password_file.as_ref());
-        resolved.problems.error(file.map_or(Place::Default, |file| file.place), says);
-    }
+    fleet_files(&mut resolved);
     php_is_there(&mut resolved);
     resolved.problems.sort();
     if resolved.problems.errors() > 0 {
@@ -64,6 +60,22 @@ pub(crate) fn run(check: &Check) -> Result<(), Failure> {
         count(routes, "route"),
         count(pools, "pool"),
     ))
+}
+
+/// Reports files of a fleet's secrets that cannot be used.
+fn fleet_files(resolved: &mut Resolved) {
+    let section = resolved.top.fleet.as_ref().map(|fleet| &fleet.value.0);
+    let file = |of: fn(&Fleet) -> &Option<At<FilePath>>| {
+        section.and_then(|section| of(section).as_ref()).map_or(Place::Default, |file| file.place)
+    };
+    let password = file(|section| &section.password_file);
+    let secret = file(|section| &section.secret_file);
+    if let Err(says) = FleetSecrets::engine_password(&resolved.config) {
+        resolved.problems.error(password, says);
+    }
+    if let Err(says) = FleetSecrets::secret(&resolved.config) {
+        resolved.problems.error(secret, says);
+    }
 }
 
 /// Reports pools of PHP workers without `sendoff-php`, or without a module for their PHP program.

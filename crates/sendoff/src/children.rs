@@ -317,10 +317,15 @@ impl Recipe {
     ///
     /// # Errors
     /// The path of this program is unknown.
-    pub(crate) fn acme(sealed: OwnedFd, supervisor: OwnedFd) -> Result<Self, Failure> {
+    pub(crate) fn acme(
+        sealed: OwnedFd,
+        supervisor: OwnedFd,
+        secrets: OwnedFd,
+    ) -> Result<Self, Failure> {
         let inherited = vec![
             InheritedDescriptors::one(CONFIG, sealed),
             InheritedDescriptors::one("--supervisor-fd", supervisor),
+            InheritedDescriptors::one(KEYS, secrets),
         ];
         Ok(Self {
             name: "process for certificates".to_owned(),

@@ -506,6 +506,9 @@ pub(crate) struct OfAcme {
     /// The socket to the supervisor.
     #[arg(long)]
     pub(crate) supervisor_fd: RawFd,
+    /// The secrets of a node of a fleet.
+    #[arg(long)]
+    pub(crate) keys_fd: RawFd,
 }
 
 /// Descriptors that the master of a program inherits from the supervisor.

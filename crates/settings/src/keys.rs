@@ -239,6 +239,10 @@ section! {
     /// A file with the user's password; a line end behind it does not count.
     password_file: FilePath, unless "no password",
         example "\"/etc/sendoff/engine-password\"", also "password" "auth" "requirepass";
+    /// A file with a secret that only the nodes have, of at least 32 characters: with it they share
+    /// the certificates of `tls = "auto"`, and what they share in secret is sealed.
+    secret_file: FilePath, unless "certificates are of each node",
+        example "\"/etc/sendoff/fleet-secret\"", also "secret" "encryption_key" "shared_secret";
     /// With `rediss://`, a file with the root certificates, in PEM, for the engine's certificate.
     roots: FilePath, unless "the system's",
         example "\"/etc/sendoff/internal-ca.pem\"", also "trusted_certificate" "ca" "cafile";
@@ -536,7 +540,7 @@ section! {
         example "\"1d\"";
     /// Rule: the largest number of requests per time of one client and, behind `burst=`, of
     /// requests at once. A client is an IPv4 address or a /64 network of IPv6. Further requests get
-    /// 429 with `Retry-After`.
+    /// 429 with `Retry-After`. Nodes of a fleet count together.
     rate: Frequency,
         example "\"10/s burst=20\"", also "limit_req" "rate_limit" "limit_req_zone" "throttle";
     /// Rule: the largest number of requests of one client that are in flight. Further requests get

@@ -1,5 +1,6 @@
 //! TLS to the servers that this server asks on behalf of clients.
 
+use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -7,6 +8,7 @@ use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, Server
 use rustls::crypto::{CryptoProvider, aws_lc_rs, verify_tls12_signature, verify_tls13_signature};
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::{ClientConfig, DigitallySignedStruct, Error, RootCertStore, SignatureScheme};
+use sendoff_config::ProxyTls;
 
 use crate::identity::issuers;
 
@@ -17,6 +19,35 @@ pub enum Verify {
     Certificate,
     /// Any certificate is accepted, so a machine on the way can pose as the server.
     Nothing,
+}
+
+/// The prerequisites of TLS connections to one server.
+pub struct TlsClient {
+    /// The configuration of each connection.
+    pub config: Arc<ClientConfig>,
+    /// The name that the server's certificate must have.
+    pub server_name: ServerName<'static>,
+}
+
+impl fmt::Debug for TlsClient {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.server_name.fmt(f)
+    }
+}
+
+impl TlsClient {
+    /// `protocol`: the only protocol that ALPN offers; `None`: without ALPN.
+    ///
+    /// # Errors
+    /// A sentence: there are no roots, or no certificate can have the name.
+    pub fn new(tls: &ProxyTls, protocol: Option<&[u8]>) -> Result<Self, String> {
+        let verify = if tls.verify { Verify::Certificate } else { Verify::Nothing };
+        let mut config = client_config(tls.roots.as_deref(), verify)?;
+        config.alpn_protocols = protocol.map(<[u8]>::to_vec).into_iter().collect();
+        let server_name = ServerName::try_from(tls.server_name.clone())
+            .map_err(|_| format!("{:?} is no name that a certificate can have", tls.server_name))?;
+        Ok(Self { config: Arc::new(config), server_name })
+    }
 }
 
 /// The TLS configuration for connections to a server. `roots`: a file in PEM; `None`: the system's

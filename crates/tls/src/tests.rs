@@ -230,7 +230,7 @@ fn credentials_travel_in_sealed_memory() {
     let one = good(&["a.test"]);
     let ocsp = Some(vec![0, 255]);
     let credentials = Credentials { ocsp, ..credentials(&one.chain, &one.key) };
-    let vault = Vault { sites: vec![None, Some(credentials)], engine_password: None };
+    let vault = Vault { sites: vec![None, Some(credentials)], ..Vault::default() };
     assert_eq!(Vault::read(vault.seal().unwrap()).unwrap(), vault);
 }
 
@@ -273,7 +273,7 @@ fn what_was_obtained_is_used_and_until_then_something_else() {
     let (vault, complaints) = Vault::fill(&both);
     assert!(!complaints[0].is_error && complaints[0].says.contains("signed itself"));
     let passing = vault.sites[0].clone().unwrap();
-    assert_eq!(Vault::obtained(&both), Vault { sites: vec![None], engine_password: None });
+    assert_eq!(Vault::obtained(&both), Vault { sites: vec![None], ..Vault::default() });
     let certificates = both.acme.as_ref().unwrap().certificates(folder.path());
     std::fs::create_dir_all(&certificates).unwrap();
     let put = |name: &str, one: &Issued| {
@@ -290,13 +290,13 @@ fn what_was_obtained_is_used_and_until_then_something_else() {
     assert!(filled.sites[0].as_ref().unwrap().chain.starts_with(&all.chain));
     assert_eq!(
         Vault::obtained(&asking(&["c.test"])),
-        Vault { sites: vec![None], engine_password: None }
+        Vault { sites: vec![None], ..Vault::default() }
     );
     let issuers = Some("issuers".to_owned());
     let sites = vec![None, Some(Credentials { client_issuers: issuers.clone(), ..passing })];
-    let mut kept = Vault { sites, engine_password: None };
+    let mut kept = Vault { sites, ..Vault::default() };
     let new = filled.sites[0].clone();
-    kept.replace(Vault { sites: vec![new.clone(), new], engine_password: None });
+    kept.replace(Vault { sites: vec![new.clone(), new], ..Vault::default() });
     assert_eq!(kept.sites[0], None, "a site without TLS stays so");
     let replaced = kept.sites[1].clone().unwrap();
     assert!(replaced.chain.starts_with(&all.chain) && replaced.client_issuers == issuers);

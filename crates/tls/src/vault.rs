@@ -1,5 +1,5 @@
 //! The secrets of the front, on their way from the supervisor: the credentials of all sites, and the
-//! password of the fleet's engine.
+//! secrets of a node of a fleet.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -13,9 +13,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::credentials::{Credentials, read, read_text};
 use crate::examine::stapled;
+use crate::fleet_secret::FleetSecrets;
 use crate::identity::{Whose, identity, issuers};
 use crate::obtained::Obtained;
-use crate::password::Password;
 use crate::self_signed;
 
 /// Largest vault, in bytes.
@@ -26,8 +26,8 @@ const MAX_LEN: u64 = 256 << 20;
 pub struct Vault {
     /// The credentials of all sites, indexed by their numbers; `None` for a site without TLS.
     pub sites: Vec<Option<Credentials>>,
-    /// The password of the fleet's engine, if it has one.
-    pub engine_password: Option<Password>,
+    /// The secrets by which the node belongs to its fleet.
+    pub fleet: FleetSecrets,
 }
 
 /// A fault of a site's credentials.
@@ -60,16 +60,7 @@ impl Vault {
             examined(site, site.tls.as_ref()?, from, number, &mut complaints)
         };
         let all = config.sites.iter().enumerate().map(of_site).collect();
-        (Self { sites: all, engine_password: None }, complaints)
-    }
-
-    /// Reads the password of the fleet's engine.
-    ///
-    /// # Errors
-    /// A sentence: the file has no password.
-    pub fn engine_password(config: &Config) -> Result<Option<Password>, String> {
-        let file = config.fleet.as_ref().and_then(|fleet| fleet.engine.password_file.as_ref());
-        file.map(|file| Password::read(file)).transpose()
+        (Self { sites: all, ..Self::default() }, complaints)
     }
 
     /// Lists the faults of the files that sites name. Creates no files.
@@ -103,11 +94,11 @@ impl Vault {
             let (credentials, _) = obtained.best(&names(site)).filter(|_| asks)?;
             Some(credentials.clone())
         };
-        Self { sites: config.sites.iter().map(of_site).collect(), engine_password: None }
+        Self { sites: config.sites.iter().map(of_site).collect(), ..Self::default() }
     }
 
     /// Replaces the certificates and keys of sites. The issuers of clients' certificates stay, and so
-    /// does the password.
+    /// do the secrets of the fleet.
     pub fn replace(&mut self, with: Self) {
         for (site, new) in self.sites.iter_mut().zip(with.sites) {
             if let (Some(site), Some(Credentials { chain, key, ocsp, .. })) = (site, new) {

@@ -11,10 +11,9 @@ use std::thread::{self, ThreadId};
 use std::time::Duration;
 
 use bytes::BytesMut;
-use rustls::pki_types::ServerName;
-use sendoff_config::{Address, GatewayProtocol, Proxy, ProxyTls};
+use sendoff_config::{Address, GatewayProtocol, Proxy};
 use sendoff_message::request::Request;
-use sendoff_tls::{Verify, client_config};
+use sendoff_tls::TlsClient;
 use sendoff_upstream::error::{Retry, UpstreamError, UpstreamErrorKind};
 use sendoff_upstream::queue::QueueLimits;
 use sendoff_upstream_http2::{Connections, Http2Request, Http2Stream};
@@ -80,20 +79,6 @@ pub(super) struct Manner {
     pub(super) tls: Option<Result<TlsClient, String>>,
 }
 
-/// The prerequisites of TLS connections.
-pub(super) struct TlsClient {
-    connector: TlsConnector,
-    /// The only protocol that is offered (ALPN).
-    protocol: &'static [u8],
-    server_name: ServerName<'static>,
-}
-
-impl std::fmt::Debug for TlsClient {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        self.server_name.fmt(f)
-    }
-}
-
 /// A connection that is registered with the event loop of thread `thread`.
 #[derive(Debug)]
 struct Idle {
@@ -106,8 +91,10 @@ impl Manner {
     /// An error in the root certificates is kept, and reported when a host is connected to.
     pub(super) fn new(proxy: Proxy) -> Self {
         let tls = match &proxy.protocol {
-            GatewayProtocol::Http { tls: Some(tls), .. } => Some(TlsClient::new(tls, HTTP_1)),
-            GatewayProtocol::Http2 { tls: Some(tls), .. } => Some(TlsClient::new(tls, HTTP_2)),
+            GatewayProtocol::Http { tls: Some(tls), .. } => Some(TlsClient::new(tls, Some(HTTP_1))),
+            GatewayProtocol::Http2 { tls: Some(tls), .. } => {
+                Some(TlsClient::new(tls, Some(HTTP_2)))
+            }
             _ => None,
         };
         Self { proxy, tls }
@@ -270,11 +257,13 @@ impl Host {
             plain.write_all(&proxy_header::header(client)).await.map_err(said)?;
         }
         let Some(tls) = &self.manner.tls else { return Ok(Stream::Plain(plain)) };
-        let TlsClient { connector, protocol, server_name } = tls.as_ref().map_err(Clone::clone)?;
+        let TlsClient { config, server_name } = tls.as_ref().map_err(Clone::clone)?;
+        let connector = TlsConnector::from(Arc::clone(config));
         let shaken = connector.connect(server_name.clone(), plain).await;
         let tls = shaken.map_err(|error| format!("TLS: {error}"))?;
         // A host without ALPN speaks HTTP/1.1.
-        if *protocol == HTTP_2 && tls.get_ref().1.alpn_protocol() != Some(HTTP_2) {
+        let wants_http2 = config.alpn_protocols.iter().any(|protocol| protocol == HTTP_2);
+        if wants_http2 && tls.get_ref().1.alpn_protocol() != Some(HTTP_2) {
             return Err(
                 "it does not speak HTTP/2 over TLS: it has not chosen h2 by ALPN".to_owned()
             );
@@ -294,17 +283,6 @@ impl Host {
         self.idle().retain_mut(|idle| {
             now.duration_since(idle.since) < IDLE_TIME && idle.stream.is_quiet()
         });
-    }
-}
-
-impl TlsClient {
-    fn new(tls: &ProxyTls, protocol: &'static [u8]) -> Result<Self, String> {
-        let verify = if tls.verify { Verify::Certificate } else { Verify::Nothing };
-        let mut config = client_config(tls.roots.as_deref(), verify)?;
-        config.alpn_protocols = vec![protocol.to_vec()];
-        let server_name = ServerName::try_from(tls.server_name.clone())
-            .map_err(|_| format!("{:?} is no name that a certificate can have", tls.server_name))?;
-        Ok(Self { connector: Arc::new(config).into(), protocol, server_name })
     }
 }
 

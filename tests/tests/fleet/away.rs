@@ -5,13 +5,19 @@ use sendoff_tests::{Engine, LIMIT, Request, wait};
 
 use crate::{Node, connect};
 
+/// Two nodes that the engine serves, and the texts of two pages that the second one keeps.
+fn two_with_pages(engines: [&str; 2]) -> ([Node; 2], [String; 2]) {
+    let nodes = Node::two(engines);
+    let texts = ["/page.php?a", "/page.php?b"].map(|page| nodes[1].keep(page));
+    (nodes, texts)
+}
+
 /// A node that is cut off goes on alone. Afterwards it obeys what it has missed, and nothing else.
 #[test]
 fn a_node_that_was_cut_off_obeys_what_it_has_missed() {
     let engine = Engine::start();
     let path = engine.path("two.sock");
-    let [one, two] = Node::two([&engine.url(), &path.url()]);
-    let (a, b) = (two.keep("/page.php?a"), two.keep("/page.php?b"));
+    let ([one, two], [a, b]) = two_with_pages([&engine.url(), &path.url()]);
     let of_one = one.keep("/page.php?c");
     path.cut();
     two.await_away();
@@ -35,8 +41,7 @@ fn a_node_that_was_cut_off_obeys_what_it_has_missed() {
 #[test]
 fn an_engine_that_was_killed_comes_back() {
     let engine = Engine::start();
-    let [one, two] = Node::two([&engine.url(), &engine.url()]);
-    let (a, b) = (two.keep("/page.php?a"), two.keep("/page.php?b"));
+    let ([one, two], [a, b]) = two_with_pages([&engine.url(), &engine.url()]);
     engine.kill();
     two.await_away();
     one.purge("/page.php?a");
@@ -62,8 +67,7 @@ fn an_engine_that_was_killed_comes_back() {
 #[test]
 fn nothing_hangs_if_the_engine_hangs() {
     let engine = Engine::start();
-    let [one, two] = Node::two([&engine.url(), &engine.url()]);
-    let (a, b) = (two.keep("/page.php?a"), two.keep("/page.php?b"));
+    let ([one, two], [a, b]) = two_with_pages([&engine.url(), &engine.url()]);
     engine.hang(true);
     for node in [&one, &two] {
         node.purge("/page.php?c");
@@ -85,8 +89,7 @@ fn nothing_hangs_if_the_engine_hangs() {
 fn a_stream_that_was_trimmed_too_far_makes_a_node_purge_everything() {
     let engine = Engine::start();
     let path = engine.path("two.sock");
-    let [one, two] = Node::two([&engine.url(), &path.url()]);
-    let (a, b) = (two.keep("/page.php?a"), two.keep("/page.php?b"));
+    let ([one, two], [a, b]) = two_with_pages([&engine.url(), &path.url()]);
     path.cut();
     two.await_away();
     one.purge("/page.php?a");
@@ -116,8 +119,7 @@ fn an_engine_that_lost_its_data_makes_nodes_purge_everything() {
 #[test]
 fn a_node_that_starts_again_obeys_what_it_has_missed() {
     let engine = Engine::start();
-    let [one, two] = Node::two([&engine.url(), &engine.url()]);
-    let (a, b) = (two.keep("/page.php?a"), two.keep("/page.php?b"));
+    let ([one, two], [a, b]) = two_with_pages([&engine.url(), &engine.url()]);
     let two = two.restart(&engine.url(), || one.purge("/page.php?a"));
     assert!(!two.keeps("/page.php?a", &a));
     two.server.await_log("kept pages have been read pages=1");
@@ -129,8 +131,7 @@ fn a_node_that_starts_again_obeys_what_it_has_missed() {
 #[test]
 fn a_node_that_starts_without_the_engine_serves_its_pages() {
     let engine = Engine::start();
-    let [one, two] = Node::two([&engine.url(), &engine.url()]);
-    let (a, b) = (two.keep("/page.php?a"), two.keep("/page.php?b"));
+    let ([one, two], [a, b]) = two_with_pages([&engine.url(), &engine.url()]);
     engine.kill();
     let two = two.restart(&engine.url(), || one.purge("/page.php?a"));
     two.server.await_log("kept pages have been read pages=2");
@@ -145,8 +146,7 @@ fn a_node_that_starts_without_the_engine_serves_its_pages() {
 #[test]
 fn a_front_that_died_leaves_its_place_in_the_stream() {
     let engine = Engine::start();
-    let [one, two] = Node::two([&engine.url(), &engine.url()]);
-    let (a, b) = (two.keep("/page.php?a"), two.keep("/page.php?b"));
+    let ([one, two], [a, b]) = two_with_pages([&engine.url(), &engine.url()]);
     let front = two.server.front();
     kill_process(Pid::from_raw(front.cast_signed()).unwrap(), Signal::KILL).unwrap();
     one.purge("/page.php?a");
@@ -163,8 +163,7 @@ fn purges_that_were_not_sent_become_one_of_everything() {
     let engine = Engine::start();
     let path = engine.path("one.sock");
     for ends_at_once in [false, true] {
-        let [one, two] = Node::two([&path.url(), &engine.url()]);
-        let (a, b) = (two.keep("/page.php?a"), two.keep("/page.php?b"));
+        let ([one, two], [a, b]) = two_with_pages([&path.url(), &engine.url()]);
         path.cut();
         one.await_away();
         one.purge("/page.php?a");

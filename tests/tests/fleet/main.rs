@@ -2,7 +2,9 @@
 #![allow(clippy::unwrap_used, reason = "the panic is the failure report")]
 
 mod away;
+mod certificates;
 mod chaos;
+mod limits;
 mod purges;
 mod records;
 mod tickets;

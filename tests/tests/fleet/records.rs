@@ -4,6 +4,9 @@ use sendoff_tests::{Authority, Engine, LIMIT, Site, wait};
 
 use crate::{Node, PAGE};
 
+/// The engine's user, with the rights that docs/fleet.md names.
+pub(crate) const RULES: &str = "user shop on >secret ~shop:* +xadd +xrange +xread +set +get +time +info +select +eval +pttl +del +getrange";
+
 #[test]
 fn garbage_in_the_stream_is_an_error_in_the_log_and_nothing_else() {
     let engine = Engine::start();
@@ -57,8 +60,7 @@ fn a_key_of_another_kind_is_told_by_status() {
 /// The rights that docs/fleet.md names are enough.
 #[test]
 fn the_engine_may_want_a_user_and_a_password() {
-    let rules = "user shop on >secret ~shop:* +xadd +xrange +xread +set +get +time +info +select";
-    let words: Vec<_> = rules.split(' ').collect();
+    let words: Vec<_> = RULES.split(' ').collect();
     let options = [&["--user"], &words[1..]].concat();
     let engine = Engine::with(&options);
     let start = |password: &str| {

@@ -14,9 +14,18 @@ const REQUEST: &str = "GET /a.txt HTTP/1.1\r\nHost: localhost\r\nConnection: clo
 const LIFE: Duration = Duration::from_secs(12 * 60 * 60);
 
 fn start(engine: &str) -> Node {
+    start_with(engine, None)
+}
+
+/// `secret`: of the nodes.
+fn start_with(engine: &str, secret: Option<&str>) -> Node {
     let site = Site::with("a.txt", "text");
+    let keys = secret.map_or("", |secret| {
+        site.write_at(site.outside("secret"), secret);
+        "secret_file = 'secret'"
+    });
     let text = format!(
-        "listen = ['127.0.0.1:0', '127.0.0.1:0 tls']\nthreads = 2\npage_cache_folder = 'pages'\n[fleet]\nname = 'shop'\nengine = '{engine}'\n\
+        "listen = ['127.0.0.1:0', '127.0.0.1:0 tls']\nthreads = 2\npage_cache_folder = 'pages'\n[fleet]\nname = 'shop'\nengine = '{engine}'\n{keys}\n\
          [[site]]\nroot = 'root'\nphp = false\ntls = 'self-signed'\n"
     );
     let config = site.write_at(site.outside("sendoff.toml"), text);
@@ -92,6 +101,22 @@ fn a_node_without_the_engine_resumes_its_own_sessions() {
     assert!(is_resumed(&alone, &alone, "-tls1_3"));
     assert_eq!(other.log_lines("WARN"), 0, "it keeps no pages and writes to no folder");
     assert!(!is_resumed(&alone, &other, "-tls1_3") && !is_resumed(&other, &alone, "-tls1_3"));
+}
+
+/// With a secret of the nodes, readers and writers of the engine have no key.
+#[test]
+fn keys_are_sealed_if_the_nodes_have_a_secret() {
+    let engine = Engine::start();
+    let secrets = ["0123456789abcdef0123456789abcdef", "fedcba9876543210fedcba9876543210"];
+    let [one, two, stranger] =
+        [secrets[0], secrets[0], secrets[1]].map(|secret| start_with(&engine.url(), Some(secret)));
+    [&one, &two, &stranger].into_iter().for_each(Node::await_engine);
+    assert!(is_resumed(&one, &two, "-tls1_3") && is_resumed(&two, &one, "-tls1_2"));
+    assert!(!is_resumed(&one, &stranger, "-tls1_3"));
+    stranger.server.await_log("it is no key for session tickets");
+    assert_eq!(engine.command(&["KEYS", "shop:ticket-key:*"]), "");
+    let keys = engine.command(&["KEYS", "shop:sealed-ticket-key:*"]);
+    assert_eq!(engine.command(&["STRLEN", keys.lines().next().unwrap()]), "77");
 }
 
 /// A value that is no key is an error in the log.

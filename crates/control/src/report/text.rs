@@ -307,7 +307,7 @@ struct CertificateText<'r>(&'r CertificateReport, u64);
 
 impl fmt::Display for CertificateText<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self(CertificateReport { names, ends, asks, error }, now) = self;
+        let Self(CertificateReport { names, ends, asks, error, by }, now) = self;
         let left = |time: u64| Ago(time.saturating_sub(*now));
         write!(f, "{}: ", names.join(", "))?;
         match (ends, error) {
@@ -316,7 +316,8 @@ impl fmt::Display for CertificateText<'_> {
                 why.as_ref().map_or(Ok(()), |why| write!(f, ": {why}"))
             }
             (Some(ends), None) => {
-                write!(f, "holds for {}, renewed in {}", left(*ends), left(*asks))
+                write!(f, "holds for {}, renewed in {}", left(*ends), left(*asks))?;
+                by.as_ref().map_or(Ok(()), |by| write!(f, ", obtained by {by}"))
             }
             (Some(ends), Some(why)) => write!(
                 f,
@@ -496,12 +497,14 @@ mod tests {
                     ends: Some(1000 + 90_061),
                     asks: 1061,
                     error: None,
+                    by: Some("web1".to_owned()),
                 },
                 CertificateReport {
                     names: vec!["c.test".to_owned()],
                     ends: None,
                     asks: 0,
                     error: Some("no way".to_owned()),
+                    by: None,
                 },
             ],
             reloading: Some(3),
@@ -529,7 +532,7 @@ mod tests {
             \u{20}            unix:/a: 2 busy, 10 requests, down: 3 failures, to be tried in 1.5 s\n\
             request      reading body 1 min 30 s  192.0.2.1  shop  GET /2\n\
             request      waiting for worker 0.0 s  192.0.2.1  shop  GET /3\n\
-            certificate  a.test, b.test: holds for 1 d 1 h, renewed in 1 min 1 s\n\
+            certificate  a.test, b.test: holds for 1 d 1 h, renewed in 1 min 1 s, obtained by web1\n\
             certificate  c.test: none yet, next attempt in 0 s: no way\n\
             reload       running for 3 s\n\
             last reload  1 min 1 s ago\n";

@@ -3,12 +3,14 @@
 use std::hash::{DefaultHasher, Hasher};
 use std::net::IpAddr;
 
+use serde::{Deserialize, Serialize};
+
 use super::Endpoint;
 
 /// One client for the purpose of limits: an IPv4 address, or the /64 network of an IPv6 address,
 /// because a network's owner can use all its 2^64 addresses. Clients on UNIX sockets have no
 /// address and count as one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Who {
     /// An IPv4 address.
     V4([u8; 4]),
@@ -19,7 +21,7 @@ pub enum Who {
 }
 
 /// The requests that a limit counts together.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum LimitKey {
     /// The requests of a client.
     Client(Who),
@@ -33,6 +35,16 @@ impl LimitKey {
         let mut hasher = DefaultHasher::new();
         hasher.write(value);
         Self::Value(hasher.finish())
+    }
+
+    /// False if other machines mean another client by it: a process of this machine.
+    pub fn is_known_elsewhere(&self) -> bool {
+        match self {
+            Self::Client(Who::Local | Who::V4([127, ..])) => false,
+            // The network of the loopback address ::1.
+            Self::Client(Who::V6(network)) => *network != [0; 8],
+            Self::Client(Who::V4(_)) | Self::Value(_) => true,
+        }
     }
 }
 

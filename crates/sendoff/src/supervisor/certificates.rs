@@ -11,7 +11,7 @@ use std::os::unix::fs::FileExt;
 
 use sendoff_acme::{CertificateReport, is_same_work};
 use sendoff_config::Config;
-use sendoff_tls::Vault;
+use sendoff_tls::{FleetSecrets, Sealed, Vault};
 
 use crate::acme::FromAcme;
 use crate::children::Recipe;
@@ -34,8 +34,9 @@ pub(super) struct Certificates {
 struct Process {
     kept: SupervisedChild,
     socket: Socket,
-    /// The configuration that the process was started with.
+    /// The configuration and the secrets that the process was started with.
     config: Config,
+    secrets: FleetSecrets,
 }
 
 /// A message of the process, with its descriptors.
@@ -45,7 +46,7 @@ impl Certificates {
     /// Starts the process if a site asks for a certificate.
     ///
     /// # Errors
-    /// The system refuses to start it.
+    /// The system refuses to start it, or a secret of the fleet cannot be read.
     pub(super) fn start(config: &Config) -> Result<Self, Failure> {
         let process = config.acme.as_ref().map(|_| Process::start(config)).transpose()?;
         Ok(Self { process, reports: Vec::new() })
@@ -53,8 +54,11 @@ impl Certificates {
 
     /// Changes to another configuration.
     pub(super) fn follow(&mut self, config: &Config) {
-        let before = self.process.as_ref().map(|process| &process.config);
-        if before.map_or(config.acme.is_none(), |before| is_same_work(before, config)) {
+        let is_same = |process: &Process| {
+            let is_known = |secrets| secrets == process.secrets;
+            is_same_work(&process.config, config) && secrets(config).is_ok_and(is_known)
+        };
+        if self.process.as_ref().map_or(config.acme.is_none(), is_same) {
             return;
         }
         // This kills a running process. It writes its files atomically, so none is left incomplete.
@@ -110,11 +114,15 @@ fn read(file: File) -> io::Result<Vec<CertificateReport>> {
 impl Process {
     fn start(config: &Config) -> Result<Self, Failure> {
         let failed = "cannot start the process for certificates";
+        let secrets =
+            secrets(config).map_err(|error| Failure::System(format!("{failed}: {error}")))?;
         let (socket, theirs) = sockets().map_err(Failure::system(failed))?;
         let sealed =
             config.seal().map_err(|error| Failure::System(format!("{failed}: {error}")))?;
-        let kept = SupervisedChild::start(Recipe::acme(sealed, theirs)?)?;
-        Ok(Self { kept, socket, config: config.clone() })
+        let vault = Vault { fleet: secrets.clone(), ..Vault::default() };
+        let keys = vault.seal().map_err(Failure::system(failed))?;
+        let kept = SupervisedChild::start(Recipe::acme(sealed, theirs, keys)?)?;
+        Ok(Self { kept, socket, config: config.clone(), secrets })
     }
 }
 
@@ -127,6 +135,11 @@ fn tell_if_any(
 ) -> io::Result<()> {
     let descriptors: Vec<_> = descriptors.iter().map(|descriptor| descriptor.as_fd()).collect();
     front.orders().map_or(Ok(()), |orders| orders.send(message, &descriptors))
+}
+
+/// The secrets by which the process belongs to a fleet.
+fn secrets(config: &Config) -> Result<FleetSecrets, String> {
+    FleetSecrets::read(config, Sealed::Certificates)
 }
 
 /// Sets the certificates for fronts that start from now on.

@@ -17,7 +17,7 @@ use sendoff_config::{Config, ListenAddress, LogTarget, Site};
 use sendoff_control::{Confinement, ControlAnswer, PoolReport, Reloaded, ServerReport, SiteReport};
 use sendoff_report::status::{Encryption, SiteStatus};
 use sendoff_server::front::Purge;
-use sendoff_tls::Vault;
+use sendoff_tls::{FleetSecrets, Sealed, Vault};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
@@ -342,11 +342,11 @@ pub(super) fn answer(
     }
 }
 
-/// The sealed credentials of the sites, and the password of the fleet's engine. Logs warnings about
+/// The sealed credentials of the sites, and the secrets of a node of a fleet. Logs warnings about
 /// certificates that clients will reject.
 pub(super) fn credentials(config: &Config) -> Result<OwnedFd, String> {
     let (mut vault, complaints) = Vault::fill(config);
-    vault.engine_password = Vault::engine_password(config)?;
+    vault.fleet = FleetSecrets::read(config, Sealed::TicketKeys)?;
     for complaint in complaints {
         let site = &config.sites[complaint.site].name;
         let says = format!("TLS of site {site}: {}", complaint.says);

@@ -13,11 +13,12 @@ use sendoff_compress::Compressor;
 use sendoff_config::{Address, Attachment, Config, PoolConfig, Site};
 use sendoff_delivery::{SnapshotLimits, Snapshots};
 use sendoff_exchange::clients::Connections;
+use sendoff_exchange::rates::Rates;
 use sendoff_lua_host::SharedByScripts;
 use sendoff_observe::gather::Gatherer;
 use sendoff_page_cache::PageCache;
 use sendoff_report::access_log::{LogFile, LogWriter};
-use sendoff_tls::{Password, Tickets, Vault};
+use sendoff_tls::{FleetSecrets, Tickets, Vault};
 use sendoff_traces::Spans;
 use sendoff_upstream_fastcgi::channel::Channel;
 use sendoff_upstream_worker::master::Master;
@@ -51,7 +52,7 @@ pub(super) struct BesideLoops {
     pub(super) means: Means,
     /// Results of pools in use whose pool socket is closed.
     lost: mpsc::UnboundedReceiver<io::Result<()>>,
-    engine_password: Option<Password>,
+    secrets: FleetSecrets,
 }
 
 impl Beginning {
@@ -73,7 +74,8 @@ impl Beginning {
         let announce = Announce::new(count, shared.zip(first_workers).collect(), ready);
         let (users, generation) = first_generation(config, &vault, &pools, channel, access_logs)?;
         let spans = Arc::<Spans>::default();
-        let (means, lost) = means(&generation, &spans)?;
+        let rates = Arc::<Rates>::default();
+        let (means, lost) = means(&generation, &spans, &rates)?;
         let (askers, asked): (Vec<_>, Vec<_>) =
             (0..count).map(|_| mpsc::unbounded_channel()).unzip();
         let gatherer = Gatherer {
@@ -88,7 +90,7 @@ impl Beginning {
         // The log's thread ends when its last sender is dropped: only the loops keep senders.
         let shared = SharedByLoops {
             gatherer,
-            rates: Arc::default(),
+            rates,
             requests: Arc::default(),
             connections: Arc::new(Connections::new(places)),
             is_leaving: Arc::clone(&means.is_leaving),
@@ -124,9 +126,9 @@ impl Beginning {
         }
         let pools = users.into_iter().zip(pool_sockets).zip(pools);
         let pools = pools.map(|((users, socket), pool)| (users, socket, pool)).collect();
-        let engine_password = vault.engine_password;
+        let secrets = vault.fleet;
         let beside =
-            BesideLoops { handles, generation, pools, registrations, means, lost, engine_password };
+            BesideLoops { handles, generation, pools, registrations, means, lost, secrets };
         Ok(Self { loops, beside })
     }
 }
@@ -135,13 +137,13 @@ impl BesideLoops {
     /// Receives workers and registrations of applications, and belongs to the fleet. Call it inside
     /// an event loop. Also returns the results of pools in use whose pool socket is closed.
     pub(super) fn start(self) -> (Rc<RunningFront>, mpsc::UnboundedReceiver<io::Result<()>>) {
-        let Self { handles, generation, pools, registrations, means, lost, engine_password } = self;
+        let Self { handles, generation, pools, registrations, means, lost, secrets } = self;
         if let Some((channel, registrations)) = generation.channel.clone().zip(registrations) {
             let links = handles.iter().map(|event_loop| event_loop.links.clone()).collect();
             tokio::task::spawn_local(channel.receive(registrations, links));
         }
         let running = RunningFront::new(handles, generation, pools, means);
-        running.join_fleet(engine_password.as_ref());
+        running.join_fleet(&secrets);
         (running, lost)
     }
 }
@@ -182,6 +184,7 @@ fn first_generation(
 fn means(
     generation: &Generation,
     spans: &Arc<Spans>,
+    rates: &Arc<Rates>,
 ) -> io::Result<(Means, mpsc::UnboundedReceiver<io::Result<()>>)> {
     let (config, tickets) = (&generation.config, generation.tickets.clone());
     let log = LogWriter::start()?;
@@ -192,7 +195,7 @@ fn means(
     // Without kept pages the folder need not exist.
     let folder = config.keeps_pages().then_some(&*page_store.folder);
     let scripts = Arc::<SharedByScripts>::default();
-    let fleet = Membership::new(&page_cache, Arc::clone(&scripts), tickets.clone(), folder);
+    let fleet = Membership::new(&page_cache, &scripts, rates, &tickets, folder);
     if config.fleet.is_some() {
         fleet.settle_first();
     }

@@ -12,26 +12,28 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use sendoff_config::{Config, Fleet};
-use sendoff_fleet::{FleetState, Node, Obey, Outbox, Parts, Positions};
+use sendoff_exchange::rates::Rates;
+use sendoff_fleet::{Counts, FleetState, Node, Obey, Outbox, Parts, Positions};
 use sendoff_lua_host::SharedByScripts;
 use sendoff_page_cache::{FragmentPurge, PageCache, Purge, PurgeListener};
-use sendoff_tls::{Password, Tickets};
+use sendoff_tls::{FleetSecrets, Tickets};
 use sendoff_upstream_worker::pool::Pool;
 use tokio::runtime::{Builder, LocalOptions};
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, timeout_at};
 
 /// The thread, if the server belongs to a fleet.
 pub(super) struct Membership {
     parts: Parts,
     fragments: Arc<Fragments>,
+    rates: Arc<Rates>,
     thread: RefCell<Option<FleetThread>>,
 }
 
 /// A running thread.
 struct FleetThread {
     fleet: Fleet,
-    password: Option<Password>,
+    secrets: FleetSecrets,
     /// The time at which the thread ends at the latest, if it is to end.
     end: watch::Sender<Option<Instant>>,
     handle: JoinHandle<()>,
@@ -41,8 +43,9 @@ impl Membership {
     /// The server is alone. `folder`: of kept pages; `None`: the server may not write to it.
     pub(super) fn new(
         page_cache: &Arc<PageCache>,
-        scripts: Arc<SharedByScripts>,
-        tickets: Tickets,
+        scripts: &Arc<SharedByScripts>,
+        rates: &Arc<Rates>,
+        tickets: &Tickets,
         folder: Option<&Path>,
     ) -> Self {
         let outbox = Arc::new(Outbox::new(&Purge::Everything.encode()));
@@ -51,14 +54,19 @@ impl Membership {
         let (is_settled, may_read) = watch::channel(true);
         page_cache.join(Box::new(Listener(Arc::clone(&outbox))), may_read);
         let parts = Parts {
-            obey: Arc::new(Local { pages, fragments: Arc::clone(&fragments), scripts }),
+            obey: Arc::new(Local {
+                pages,
+                fragments: Arc::clone(&fragments),
+                scripts: Arc::clone(scripts),
+            }),
             positions: Arc::new(Positions::new(folder)),
             state: Arc::new(FleetState::new(Arc::clone(&outbox))),
             outbox,
-            tickets,
+            tickets: tickets.clone(),
+            counts: Arc::new(Limits(Arc::clone(rates))),
             is_settled,
         };
-        Self { parts, fragments, thread: RefCell::default() }
+        Self { parts, fragments, rates: Arc::clone(rates), thread: RefCell::default() }
     }
 
     /// The figures of the node.
@@ -77,17 +85,19 @@ impl Membership {
         self.parts.outbox.is_open()
     }
 
-    /// The pools whose fragments are purged because of other nodes.
-    pub(super) fn set_pools(&self, config: &Config, pools: Vec<Arc<Pool>>) {
+    /// Shares the limits of this configuration. `pools`: their fragments are purged because of
+    /// other nodes.
+    pub(super) fn set(&self, config: &Config, pools: Vec<Arc<Pool>>) {
         self.fragments.set(config, pools);
+        self.rates.share(config.fleet.is_some().then_some(config));
     }
 
     /// Belongs to the fleet of this configuration from now on, or to none.
-    pub(super) fn serve(&self, fleet: Option<&Fleet>, password: Option<&Password>) {
+    pub(super) fn serve(&self, fleet: Option<&Fleet>, secrets: &FleetSecrets) {
         let mut thread = self.thread.borrow_mut();
         if let Some(running) = &*thread
             && Some(&running.fleet) == fleet
-            && running.password.as_ref() == password
+            && running.secrets == *secrets
             && !running.handle.is_finished()
         {
             return;
@@ -104,7 +114,7 @@ impl Membership {
             is_settled.send_replace(true);
             return;
         };
-        match start(fleet.clone(), password.cloned(), self.parts.clone()) {
+        match start(fleet.clone(), secrets.clone(), self.parts.clone()) {
             Ok(started) => *thread = Some(started),
             Err(error) => {
                 tracing::error!(%error, "the node stays alone: no thread can be started");
@@ -123,10 +133,10 @@ impl Membership {
     }
 }
 
-fn start(fleet: Fleet, password: Option<Password>, parts: Parts) -> io::Result<FleetThread> {
+fn start(fleet: Fleet, secrets: FleetSecrets, parts: Parts) -> io::Result<FleetThread> {
     let (end, ends) = watch::channel(None);
     let (outbox, positions) = (Arc::clone(&parts.outbox), Arc::clone(&parts.positions));
-    let node = Node::new(&fleet, password.as_ref(), parts);
+    let node = Node::new(&fleet, &secrets, parts);
     let run = move || match Builder::new_current_thread()
         .enable_all()
         .build_local(LocalOptions::default())
@@ -144,7 +154,7 @@ fn start(fleet: Fleet, password: Option<Password>, parts: Parts) -> io::Result<F
         Err(error) => tracing::error!(%error, "the node stays alone"),
     };
     let handle = thread::Builder::new().name("fleet".to_owned()).spawn(run)?;
-    Ok(FleetThread { fleet, password, end, handle })
+    Ok(FleetThread { fleet, secrets, end, handle })
 }
 
 /// Waits for the order to end, and then until no purge waits, or for the time of the order.
@@ -206,6 +216,23 @@ impl Obey for Local {
 
     fn obey_everything(&self) {
         self.purge(&Purge::Everything);
+    }
+}
+
+/// The limits that nodes share.
+struct Limits(Arc<Rates>);
+
+impl Counts for Limits {
+    fn counted(&self) -> &Notify {
+        self.0.counted()
+    }
+
+    fn take(&self) -> Option<Vec<u8>> {
+        self.0.take_counts()
+    }
+
+    fn add(&self, counts: &[u8]) -> Result<(), String> {
+        self.0.add_counts(counts)
     }
 }
 

@@ -22,7 +22,7 @@ impl RunningFront {
     pub(super) async fn reload(self: Rc<Self>, reload: Reload) -> Result<(), String> {
         let Reload { mut config, vault, pools: sources, logs, listeners } = reload;
         let tls = tls_of_sites(&config, &vault, &self.means.tickets)?;
-        let engine_password = vault.engine_password;
+        let secrets = vault.fleet;
         let before = Arc::clone(&self.generation.borrow());
         let (pools, arriving) = self.pools_from(sources, &config).await?;
         let log = |source| match source {
@@ -62,7 +62,7 @@ impl RunningFront {
         pools.iter().for_each(|pool| pool.phase.set(Phase::Serving));
         self.generation.replace(generation);
         let left = self.pools.replace(pools);
-        self.join_fleet(engine_password.as_ref());
+        self.join_fleet(&secrets);
         self.end_unused(left);
         Ok(())
     }

@@ -14,7 +14,7 @@ use sendoff_lua_host::SharedByScripts;
 use sendoff_page_cache::{FragmentPurge, PageCache};
 use sendoff_report::access_log;
 use sendoff_report::status::Status;
-use sendoff_tls::{Password, Tickets, Vault};
+use sendoff_tls::{FleetSecrets, Tickets, Vault};
 use sendoff_upstream_worker::register::NewLink;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::{spawn_blocking, spawn_local};
@@ -110,15 +110,15 @@ impl RunningFront {
     }
 
     /// Belongs to the fleet of the current configuration, or to none.
-    pub(super) fn join_fleet(&self, password: Option<&Password>) {
+    pub(super) fn join_fleet(&self, secrets: &FleetSecrets) {
         let (config, fleet) = (self.config(), &self.means.fleet);
         if config.keeps_pages() {
             // Purges of other nodes must find the journal open. It may be open already.
             self.means.page_cache.start(config.front.page_cache.size);
         }
         let pools = self.pools.borrow().iter().map(|pool| Arc::clone(&pool.shared)).collect();
-        fleet.set_pools(&config, pools);
-        fleet.serve(config.fleet.as_ref(), password);
+        fleet.set(&config, pools);
+        fleet.serve(config.fleet.as_ref(), secrets);
     }
 
     /// Follows orders until one of them ends the front.

@@ -43,6 +43,7 @@ impl Context<'_> {
             password_file: section.password_file.as_ref().map(|path| self.file(path)),
             database: url.database,
         };
-        Some(Fleet { name: section.name.value.0.clone(), engine })
+        let secret_file = section.secret_file.as_ref().map(|path| self.file(path));
+        Some(Fleet { name: section.name.value.0.clone(), engine, secret_file })
     }
 }
