@@ -56,6 +56,48 @@ fn an_interrupted_run_goes_on_and_is_reported() {
     assert!(!page.contains("class=\"failed\">"), "{page}");
 }
 
+/// Two of the points that a short run measures. A server failed, another one is not installed.
+const RESULTS: &str = include_str!("results/micro.jsonl");
+
+#[test]
+fn both_pages_show_the_same_results() {
+    let dir = tempfile::tempdir().expect("temporary folder");
+    std::fs::create_dir(dir.path().join("quick")).expect("a folder");
+    std::fs::write(dir.path().join("quick/micro.jsonl"), RESULTS).expect("written");
+    let file = dir.path().join("results.md");
+    let report = lab(dir.path(), &["report", "--markdown", file.to_str().expect("a path")]);
+    assert!(report.status.success(), "{}", text(&report));
+    let page = std::fs::read_to_string(dir.path().join("quick/report.html")).expect("a page");
+    let markdown = std::fs::read_to_string(&file).expect("a page");
+
+    for line in [
+        "- 2026-01-02 03:04 UTC, Linux 6.1.0, 2 cores (a processor), TCP reno, load 0.2 at the start; rounds: 2, 0.3 s each",
+        "  - lighttpd+fpm: left out: lighttpd is not installed",
+        "| requests/s | nginx+fpm | sendoff | apache+mod_php |",
+        "| 10 KB | 1222 (1111 to 1333) | 2444 (2222 to 2666) | failed |",
+        "| requests/s, times nginx + php-fpm | sendoff | apache+mod_php | *Suzumura: zero copy / plain* |",
+        "| 10 KB | 2.00 | failed | *1.26* |",
+        "| micro | Suzumura et al., figure 3: zero copy is faster at 10 KB | 1.26 | above 1 | 2.00 | holds |",
+        "| micro | Suzumura et al., figure 3: zero copy is faster at 60 KB | 2.26 | above 1 | 1.05 (0.90 to 1.20) | unclear: rounds differ |",
+        "| micro | Suzumura et al., figure 3: the gain grows from 10 to 60 KB | 1.79 | above 1 | 0.53 (0.45 to 0.60) | does not hold |",
+        "| micro | Suzumura et al., figure 6: the gain falls with 50,000 additions |  | below 1 |  | not measured |",
+        "- sizes, new connections, 10 KB, apache+mod_php: a &lt;short> answer \\| of 7 bytes",
+        "- sizes, new connections, 200 KB",
+        "- work, new connections, 50000 additions",
+    ] {
+        assert!(markdown.lines().any(|found| found == line), "{line}\n{markdown}");
+    }
+    assert!(markdown.contains("\n- start-up: "), "an experiment without results:\n{markdown}");
+    let cells = markdown.lines().filter(|line| line.starts_with('|')).flat_map(|l| l.split(" | "));
+    let ranges = cells.filter(|cell| cell.contains(" to ") && cell.ends_with(')'));
+    let mut count = 0;
+    for range in ranges.map(|cell| cell.replace(" (", " <small>(").replace(" to ", "-")) {
+        assert!(page.contains(&format!("{range}</small>")), "{range}\n{page}");
+        count += 1;
+    }
+    assert!(count > 5, "{markdown}");
+}
+
 #[test]
 fn unknown_experiments_and_missing_results_are_explained() {
     let dir = tempfile::tempdir().expect("temporary folder");

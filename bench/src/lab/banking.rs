@@ -2,6 +2,7 @@
 //! Suzumura and others ran it, too: pages by quality of service over the number of sessions, and the
 //! most sessions that a server answers well.
 
+use super::claims::{Bound, Claim, Ratio};
 use super::comparison::start_servers;
 use super::experiment::{Effort, Experiment, Figure, Shape, Stage, Workbench};
 use super::papers::BANKING_PEAKS;
@@ -9,6 +10,7 @@ use super::results::{Conditions, Point, Series, Values};
 use crate::cpu;
 use crate::measure::Contestant;
 use crate::peers::{Running, start_back_end};
+use crate::report::SENDOFF;
 use crate::servers::common_and_tuned;
 use crate::sessions::bank::{Bank, Printing};
 use crate::sessions::{BANKING, Load, SPEED, run};
@@ -93,6 +95,17 @@ impl Experiment for Banking {
             of("Collected pages: response time, 99th percentile", ONCE, "ms", "p99_ms"),
             of("Collected pages: CPU time of the server", ONCE, "µs per page", "server_us"),
         ]
+    }
+
+    fn claims(&self) -> &'static [Claim] {
+        &[Claim {
+            says: "Suzumura et al., figures 8 to 12: zero copy serves more sessions in the clear",
+            part: PEAK,
+            value: "peak",
+            ratio: Ratio::Servers { x: 1.0, of: SENDOFF, to: "nginx+fpm" },
+            paper: Some(1.05),
+            holds: Bound::Above(1.0),
+        }]
     }
 }
 

@@ -1,5 +1,6 @@
 //! An experiment: its points, how one is measured, and the figures that the report draws of them.
 
+use super::claims::Claim;
 use super::papers::Paper;
 use super::results::{Conditions, Point, Series};
 use crate::measure::Plan;
@@ -53,6 +54,10 @@ pub(crate) trait Experiment {
     /// Starts the servers; their versions go into `conditions`.
     fn start(&self, bench: &Workbench, conditions: &mut Conditions) -> Result<Box<dyn Stage>>;
     fn figures(&self) -> Vec<Figure>;
+    /// Statements of papers that the results confirm or contradict.
+    fn claims(&self) -> &'static [Claim] {
+        &[]
+    }
 }
 
 /// The running servers of an experiment.
