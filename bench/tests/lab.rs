@@ -22,13 +22,20 @@ fn is_installed(name: &str) -> bool {
     folders.any(|folder| folder.join(name).is_file())
 }
 
+fn has_nginx_and_php() -> bool {
+    let both = is_installed("nginx") && is_installed(&format!("php-fpm{PHP_VERSION}"));
+    if !both {
+        eprintln!("skipped: nginx and php-fpm are not both installed");
+    }
+    both
+}
+
 /// Experiments of one server, nginx, which share nothing with other tests.
 const EXPERIMENTS: [&str; 3] = ["start-up", "upload", "banking"];
 
 #[test]
 fn an_interrupted_run_goes_on_and_is_reported() {
-    if !is_installed("nginx") || !is_installed(&format!("php-fpm{PHP_VERSION}")) {
-        eprintln!("skipped: nginx and php-fpm are not both installed");
+    if !has_nginx_and_php() {
         return;
     }
     let dir = tempfile::tempdir().expect("temporary folder");
@@ -54,6 +61,22 @@ fn an_interrupted_run_goes_on_and_is_reported() {
     }
     assert!(page.contains("<svg") && page.contains("nginx+fpm") && page.contains("Linux"));
     assert!(!page.contains("class=\"failed\">"), "{page}");
+}
+
+#[test]
+fn every_byte_of_the_shop_and_the_support_site_is_right() {
+    if !has_nginx_and_php() {
+        return;
+    }
+    let dir = tempfile::tempdir().expect("temporary folder");
+    let run = lab(dir.path(), &["run", "ecommerce", "support", "--peers", "nginx+fpm"]);
+    assert!(run.status.success(), "{}", text(&run));
+    for name in ["ecommerce", "support"] {
+        let path = dir.path().join(format!("quick/{name}.jsonl"));
+        let results = std::fs::read_to_string(path).expect("results");
+        assert_eq!(results.matches("\"good\":").count(), 3, "{results}");
+        assert_eq!(results.matches("\"peak\":").count(), 1, "{results}");
+    }
 }
 
 /// Two of the points that a short run measures. A server failed, another one is not installed.

@@ -5,7 +5,6 @@
 
 mod applications;
 mod asking;
-mod banking;
 mod claims;
 mod comparison;
 mod digest;
@@ -19,6 +18,7 @@ mod plot;
 mod results;
 mod rounds;
 mod run;
+mod sessions;
 mod slow_clients;
 mod start_up;
 mod thesis;
@@ -93,7 +93,9 @@ pub(crate) struct ReportOptions {
 fn experiments() -> Vec<Box<dyn Experiment>> {
     vec![
         Box::new(micro::MICRO),
-        Box::new(banking::Banking),
+        Box::new(sessions::BANKING),
+        Box::new(sessions::ECOMMERCE),
+        Box::new(sessions::SUPPORT),
         Box::new(slow_clients::SLOW_CLIENTS),
         Box::new(pages::EVERYDAY),
         Box::new(applications::APPLICATION_PAGES),
