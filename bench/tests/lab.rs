@@ -31,7 +31,7 @@ fn has_nginx_and_php() -> bool {
 }
 
 /// Experiments of one server, nginx, which share nothing with other tests.
-const EXPERIMENTS: [&str; 3] = ["start-up", "upload", "banking"];
+const EXPERIMENTS: [&str; 4] = ["start-up", "upload", "fixed-rate", "banking"];
 
 #[test]
 fn an_interrupted_run_goes_on_and_is_reported() {

@@ -9,6 +9,7 @@ mod claims;
 mod comparison;
 mod digest;
 mod experiment;
+mod fixed_rate;
 mod html;
 mod markdown;
 mod micro;
@@ -97,6 +98,7 @@ fn experiments() -> Vec<Box<dyn Experiment>> {
         Box::new(sessions::ECOMMERCE),
         Box::new(sessions::SUPPORT),
         Box::new(slow_clients::SLOW_CLIENTS),
+        Box::new(fixed_rate::FIXED_RATE),
         Box::new(pages::EVERYDAY),
         Box::new(applications::APPLICATION_PAGES),
         Box::new(tls::TLS),
