@@ -7,6 +7,7 @@ use crate::measure::Plan;
 use crate::peers::Sendoff;
 use anyhow::Result;
 use std::path::PathBuf;
+use std::time::Duration;
 
 /// The time that a run may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,6 +32,8 @@ impl Effort {
 pub(crate) struct Workbench {
     pub(crate) effort: Effort,
     pub(crate) plan: Plan,
+    /// The length of each run, if the user wants another one than the experiment.
+    pub(crate) time: Option<Duration>,
     pub(crate) sendoff: Sendoff,
     /// Servers to measure; empty for all.
     pub(crate) only: Vec<String>,

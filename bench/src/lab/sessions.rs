@@ -32,6 +32,11 @@ const WORKERS: usize = 16;
 const PRECISION: f64 = 0.05;
 /// Pages that the first session of a user has behind it, at most: several sessions' worth.
 const BEHIND: usize = 50;
+/// Time in which pages count.
+const QUICK_TIME: Duration = Duration::from_millis(1500);
+const FULL_TIME: Duration = Duration::from_secs(120);
+/// The sessions begin in a third of this time, before it.
+const RAMP: u32 = 3;
 /// Descriptors of a session (two connections), and of everything else.
 const DESCRIPTORS: (usize, usize) = (2, 200);
 
@@ -125,14 +130,16 @@ impl Experiment for Users {
         let mut contents = Contents::new(self.scenario, groups);
         contents.write(&site, back_end.addr)?;
         let servers = common_and_tuned(&bench.sendoff);
-        (conditions.rounds, conditions.seconds) = (1, time(bench.effort).as_secs_f64());
+        let effort = bench.effort;
+        let time = bench.time.unwrap_or(effort.choose(QUICK_TIME, FULL_TIME));
+        (conditions.rounds, conditions.seconds) = (1, time.as_secs_f64());
         let contestants = start_servers(servers, &site, bench, conditions)?;
         let most = allow_descriptors()?;
-        let effort = bench.effort;
         Ok(Box::new(Running {
             contents: Arc::new(contents),
             contestants,
             effort,
+            time,
             most,
             _back_end: back_end,
         }))
@@ -172,11 +179,6 @@ impl Experiment for Users {
     }
 }
 
-/// Time in which pages count.
-fn time(effort: Effort) -> Duration {
-    effort.choose(Duration::from_millis(1500), Duration::from_secs(120))
-}
-
 /// Raises the limit of descriptors as far as it goes; returns the most sessions that it allows.
 fn allow_descriptors() -> Result<usize> {
     let maximum = getrlimit(Resource::Nofile).maximum;
@@ -190,6 +192,8 @@ struct Running {
     contents: Arc<Contents>,
     contestants: Vec<Contestant>,
     effort: Effort,
+    /// Time in which pages count.
+    time: Duration,
     /// The most sessions that this process has descriptors for.
     most: usize,
     /// Answers while this exists.
@@ -232,8 +236,8 @@ impl Running {
             printing,
             sessions,
             behind: BEHIND,
-            ramp: self.effort.choose(Duration::from_millis(500), Duration::from_secs(30)),
-            time: time(self.effort),
+            ramp: self.time / RAMP,
+            time: self.time,
             // A short run has no time to think.
             thinking: self.effort.choose(0.1, 1.0),
             speed: SPEED,
