@@ -31,7 +31,7 @@ fn has_nginx_and_php() -> bool {
 }
 
 /// Experiments of one server, nginx, which share nothing with other tests.
-const EXPERIMENTS: [&str; 4] = ["start-up", "upload", "fixed-rate", "banking"];
+const EXPERIMENTS: [&str; 5] = ["start-up", "upload", "fixed-rate", "costs", "banking"];
 
 #[test]
 fn an_interrupted_run_goes_on_and_is_reported() {

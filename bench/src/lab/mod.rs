@@ -7,6 +7,7 @@ mod applications;
 mod asking;
 mod claims;
 mod comparison;
+mod costs;
 mod digest;
 mod experiment;
 mod fixed_rate;
@@ -100,6 +101,7 @@ fn experiments() -> Vec<Box<dyn Experiment>> {
         Box::new(slow_clients::SLOW_CLIENTS),
         Box::new(fixed_rate::FIXED_RATE),
         Box::new(pages::EVERYDAY),
+        Box::new(costs::COSTS),
         Box::new(applications::APPLICATION_PAGES),
         Box::new(tls::TLS),
         Box::new(pages::PAGE_CACHE),

@@ -47,6 +47,13 @@ pub(crate) const SUPPORT_PEAKS: &[Paper] = &[
     Paper { name: "Suzumura: with zero copy", points: &[(1.0, 1250.0)] },
 ];
 
+/// The note about lighttpd and Lua: requests/s of one client, over new connections and a kept one.
+pub(crate) const SET_UP: &[Paper] = &[
+    Paper { name: "note: PHP, FastCGI", points: &[(0.0, 345.0), (1.0, 416.0)] },
+    Paper { name: "note: Lua, FastCGI", points: &[(1.0, 625.0)] },
+    Paper { name: "note: Lua in lighttpd", points: &[(1.0, 1700.0)] },
+];
+
 /// Yeung, table 5.1, Mbit/s of two CPUs and two web servers, by the size in KB.
 pub(crate) const THESIS_RATES: &[Paper] = &[
     Paper {
