@@ -110,6 +110,7 @@ fn both_pages_show_the_same_results() {
     ] {
         assert!(markdown.lines().any(|found| found == line), "{line}\n{markdown}");
     }
+    assert!(markdown.contains("short runs") && page.contains("short runs"), "{markdown}");
     assert!(markdown.contains("\n- start-up: "), "an experiment without results:\n{markdown}");
     let cells = markdown.lines().filter(|line| line.starts_with('|')).flat_map(|l| l.split(" | "));
     let ranges = cells.filter(|cell| cell.contains(" to ") && cell.ends_with(')'));

@@ -19,6 +19,14 @@ pub(crate) enum Effort {
 }
 
 impl Effort {
+    /// A warning for readers of results: a sentence to add, or nothing.
+    pub(crate) fn warning(self) -> &'static str {
+        self.choose(
+            " These are short runs: they show that everything works, not how fast it is.",
+            "",
+        )
+    }
+
     /// The longer or the shorter of two lists.
     pub(crate) fn choose<T>(self, quick: T, full: T) -> T {
         match self {

@@ -2,6 +2,7 @@
 
 use super::claims::Verdict;
 use super::digest::{Cell, Digest, Row, Table};
+use super::experiment::Effort;
 use super::plot::{self, Curve, Origin, Texts, number};
 use crate::stats::Spread;
 use anyhow::Result;
@@ -18,7 +19,7 @@ fn escape(text: &str) -> String {
 }
 
 /// The page of the experiments that have results.
-pub(crate) fn page(digests: &[Digest]) -> Result<String> {
+pub(crate) fn page(digests: &[Digest], effort: Effort) -> Result<String> {
     let mut text = format!(
         "<!DOCTYPE html>\n<html lang=\"en\"><meta charset=\"utf-8\"><title>Sendoff: the lab</title>\
          <meta name=\"viewport\" content=\"width=device-width\"><style>{STYLE}</style>\n\
@@ -27,7 +28,8 @@ pub(crate) fn page(digests: &[Digest]) -> Result<String> {
          of the rounds (smallest to largest). Servers take turns within a round, and ratios are taken within \
          a round. The load generator shares the machine with the servers. Figures of the papers come from \
          other machines and other software: compare shapes of curves, not heights. The web workloads are \
-         our own implementation of published parameters; no figure is a SPEC result.</p>\n<ul>\n"
+         our own implementation of published parameters; no figure is a SPEC result.{}</p>\n<ul>\n",
+        effort.warning()
     );
     let measured = || digests.iter().filter(|digest| digest.is_measured());
     for digest in measured() {
@@ -192,7 +194,7 @@ fn list(text: &mut String, title: &str, class: &str, lines: &[String]) {
 #[cfg(test)]
 mod tests {
     use super::super::claims::{Bound, Claim, Ratio};
-    use super::super::experiment::{Effort, Experiment, Figure, Shape, Stage, Value, Workbench};
+    use super::super::experiment::{Experiment, Figure, Shape, Stage, Value, Workbench};
     use super::super::markdown;
     use super::super::papers::SPEED_UP;
     use super::super::results::{Conditions, Finished, Point, Results, Series, Values};
@@ -254,14 +256,14 @@ mod tests {
         results.add_session(Conditions::default()).expect("written");
         results.add(Finished { point, series: all }).expect("written");
         let digests = [Digest::new(&Sizes, Effort::Full, results)];
-        let text = page(&digests).expect("a page");
+        let text = page(&digests, Effort::Full).expect("a page");
         // Three times in each round, although the machine was twice as fast in the second.
         assert!(text.contains("<tr><td>10 KB<td>3.00<td class=\"paper\">1.26"), "{text}");
         assert!(text.contains("status &lt;502&gt;") && !text.contains("987654"), "{text}");
         assert!(text.contains("pages &lt;of all sizes&gt;"), "{text}");
         assert!(text.contains("<td>above 1<td>3.00<td>holds"), "{text}");
         assert!(text.contains("<ul class=\"missing\">\n<li>p, 60 KB</li>"), "{text}");
-        let text = markdown::page(&digests);
+        let text = markdown::page(&digests, Effort::Full);
         assert!(text.contains("| 10 KB | 3.00 | *1.26* |"), "{text}");
         assert!(text.contains("- p, 10 KB, bad: status &lt;502>\n"), "{text}");
         assert!(text.contains("new is faster | 1.26 | above 1 | 3.00 | holds |"), "{text}");

@@ -1,13 +1,14 @@
 //! The report as Markdown: the tables and statements of the HTML page, without its diagrams.
 
 use super::digest::{Cell, Digest, Table};
+use super::experiment::Effort;
 use super::plot::number;
 use super::results::Conditions;
 use crate::stats::Spread;
 use std::fmt::Write;
 
 /// The page of the experiments.
-pub(crate) fn page(digests: &[Digest]) -> String {
+pub(crate) fn page(digests: &[Digest], effort: Effort) -> String {
     let mut text = String::from(
         "<!-- `make results` writes this page; changes by hand are lost. -->\n\
          # Results of the lab\n\n\
@@ -17,8 +18,10 @@ pub(crate) fn page(digests: &[Digest]) -> String {
          round. The load generator shares the machine with the servers. Columns in italics are \
          figures of papers, from other machines and other software: compare ratios and shapes, not \
          heights. The web workloads are our own implementation of published parameters; no figure is \
-         a SPEC result.\n",
+         a SPEC result.",
     );
+    text.push_str(effort.warning());
+    text.push('\n');
     verdicts(&mut text, digests);
     for digest in digests.iter().filter(|digest| digest.is_measured()) {
         section(&mut text, digest);

@@ -148,19 +148,19 @@ fn list(folder: &Folder) -> Result<bool> {
 }
 
 fn report(options: &ReportOptions) -> Result<bool> {
-    let folder = options.folder.path();
+    let (folder, effort) = (options.folder.path(), options.folder.effort());
     let mut digests = Vec::new();
     for experiment in experiments() {
         let results = Results::read(&folder, experiment.name())?;
-        digests.push(Digest::new(&*experiment, options.folder.effort(), results));
+        digests.push(Digest::new(&*experiment, effort, results));
     }
     let shown = folder.display();
     let is_empty = !digests.iter().any(Digest::is_measured);
     ensure!(!is_empty, "{shown} holds no results; measure with `run` first");
     let path = options.out.clone().unwrap_or_else(|| folder.join("report.html"));
-    write(&path, &html::page(&digests)?)?;
+    write(&path, &html::page(&digests, effort)?)?;
     if let Some(path) = &options.markdown {
-        write(path, &markdown::page(&digests))?;
+        write(path, &markdown::page(&digests, effort))?;
     }
     Ok(true)
 }
