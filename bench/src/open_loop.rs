@@ -1,8 +1,8 @@
 //! An open loop: requests at a fixed rate, whether the server answers or not.
 //!
 //! The time of a response counts from the time at which its request was due. If every connection
-//! still waits for a response, requests leave late, and their times contain the delay. A closed loop
-//! asks less while a server is slow, and so omits the times that users would have seen
+//! still waits for a response, requests leave late, and their times contain the delay. A closed
+//! loop asks less while a server is slow, and so omits the times that users would have seen
 //! (coordinated omission).
 
 use crate::cpu;

@@ -132,7 +132,8 @@ pub(crate) fn spread(value: Value, point: &Finished, series: &Series) -> Option<
     }
 }
 
-/// The width of the rates of a series, in per cent of its median, over all series with several rounds.
+/// The width of the rates of a series, in per cent of its median, over all series with several
+/// rounds.
 fn noise(finished: &[Finished]) -> Option<Spread> {
     let series = finished.iter().flat_map(|one| &one.series);
     let series = series.filter(|one| one.error.is_none() && one.rounds.len() > 1);

@@ -12,6 +12,9 @@ use std::path::{Path, PathBuf};
 const SCRIPT: &str = "lighty.header['Content-Type'] = 'text/html; charset=UTF-8'\n\
     lighty.content = { 'hello' }\nreturn 200\n";
 
+/// The module in Debian's package lighttpd-modules-lua.
+const MAGNET: &str = "/usr/lib/lighttpd/mod_magnet.so";
+
 /// The place where the script runs.
 #[derive(Debug)]
 pub(crate) enum Lua {
@@ -40,7 +43,10 @@ impl Peer for Lua {
                 ensure!(program.is_file(), "{} is not built", program.display());
                 sendoff.version()
             }
-            Self::Magnet => version_line(&find_program(&["lighttpd"])?, "-v"),
+            Self::Magnet => {
+                ensure!(Path::new(MAGNET).is_file(), "{MAGNET} is not installed");
+                version_line(&find_program(&["lighttpd"])?, "-v")
+            }
         }
     }
 

@@ -29,8 +29,8 @@ const fn pictures(first: usize, step: usize) -> [usize; 10] {
     sizes
 }
 
-/// The published chain, but for the rows of `customize1`, `cart`, `login` and `billing`: the published
-/// rows do not give the published shares, and these do.
+/// The published chain, but for the rows of `customize1`, `cart`, `login` and `billing`: the
+/// published rows do not give the published shares, and these do.
 const STATES: &[State] = &[
     page("index", 54_000, 1, &INDEX, &[(0, 0.2), (1, 0.15), (2, 0.6)]),
     page("search", 167_000, 1, &SEARCH, &[(0, 0.05), (1, 0.7), (2, 0.2)]),
