@@ -61,8 +61,9 @@ pub(crate) const BANKING: Users = Users {
     downloads: false,
     papers: BANKING_PEAKS,
     claims: &[Claim {
-        says: "Suzumura et al., figures 8 to 12: zero copy serves more sessions of Banking in the clear",
+        says: "Suzumura et al., figures 8 to 12: zero copy serves few more sessions of Banking in the clear",
         paper: Some(1.05),
+        holds: Bound::Within(0.95, 1.15),
         ..MORE_SESSIONS
     }],
 };
@@ -98,14 +99,15 @@ pub(crate) const ECOMMERCE: Users = Users {
     }],
 };
 
-/// More sessions than nginx + php-fpm has, of collected pages, as the papers' pages are.
+/// More sessions than nginx + php-fpm has, of collected pages, as the papers' pages are. A smaller
+/// gain than the precision of the search does not count.
 const MORE_SESSIONS: Claim = Claim {
     says: "",
     part: PEAK,
     value: "peak",
     ratio: Ratio::Servers { x: 1.0, of: SENDOFF, to: "nginx+fpm" },
     paper: None,
-    holds: Bound::Above(1.0),
+    holds: Bound::Above(1.0 + PRECISION),
 };
 
 impl Experiment for Users {
