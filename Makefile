@@ -19,7 +19,7 @@ MODULES = $(BUILT)
 BUILD_TESTS = cargo build --profile quick --workspace --bins --tests
 
 .PHONY: help install uninstall serve demo build quick dist deb archive arm64 release libfcgi examples gem header config install-extension uninstall-extension test test-arm64 machine-tests test-deb test-release \
-	test-heavy test-trixie phpt bench lab figures style check deny fmt ktls java
+	test-heavy test-trixie phpt bench lab results figures style check deny fmt ktls java
 
 # This list.
 help:
@@ -220,6 +220,11 @@ lab: dist
 	cargo build --release --bin sendoff-bench
 	target/release/sendoff-bench run all $(QUICK) --sendoff $(BUILT)/sendoff; failed=$$?; \
 		target/release/sendoff-bench report $(QUICK) && exit $$failed
+
+# The page of results in docs, from the last `make lab`: target/lab must hold a full run.
+results:
+	cargo build --release --bin sendoff-bench
+	target/release/sendoff-bench report --markdown docs/$@.md
 
 # The tables of README.md, docs/measurements.md, docs/tuning.md and the example site, from bench/figures.json.
 figures:

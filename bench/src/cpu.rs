@@ -99,7 +99,8 @@ fn runs_an_application(pid: u32) -> bool {
         .ok()
         .and_then(|exe| Some(exe.file_name()?.to_str()?.to_owned()))
         .is_some_and(|name| {
-            ["php-fpm", "sendoff-php", "responder"].iter().any(|program| name.starts_with(program))
+            let applications = ["php-fpm", "sendoff-php", "sendoff-lua", "responder"];
+            applications.iter().any(|program| name.starts_with(program))
         })
 }
 

@@ -7,6 +7,7 @@ mod http;
 mod lab;
 mod load;
 mod measure;
+mod open_loop;
 mod peers;
 mod processes;
 mod report;

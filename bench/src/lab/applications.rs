@@ -86,6 +86,7 @@ pub(crate) const APPLICATION_PAGES: Measurement = Measurement {
             of("Pages", "pages/s", "rate"),
         ]
     },
+    claims: &[],
 };
 
 /// MediaWiki with a database in a file and without a cache: each page is made from its text.

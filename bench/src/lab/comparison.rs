@@ -1,5 +1,6 @@
 //! Experiments that ask for pages in a closed loop: rounds in which each server answers in turn.
 
+use super::claims::Claim;
 use super::experiment::{Effort, Experiment, Figure, Stage, Workbench};
 use super::results::{Conditions, Point, Series, Values};
 use crate::load::{Persistence, Target};
@@ -21,6 +22,7 @@ pub(crate) struct Comparison {
     pub(crate) servers: fn(&Sendoff) -> Vec<Box<dyn Peer>>,
     pub(crate) rows: fn(Effort) -> Vec<Row>,
     pub(crate) figures: fn() -> Vec<Figure>,
+    pub(crate) claims: &'static [Claim],
     pub(crate) copies: Copies,
 }
 
@@ -84,6 +86,10 @@ impl Experiment for Comparison {
 
     fn figures(&self) -> Vec<Figure> {
         (self.figures)()
+    }
+
+    fn claims(&self) -> &'static [Claim] {
+        self.claims
     }
 }
 

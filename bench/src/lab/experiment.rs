@@ -1,11 +1,13 @@
 //! An experiment: its points, how one is measured, and the figures that the report draws of them.
 
+use super::claims::Claim;
 use super::papers::Paper;
 use super::results::{Conditions, Point, Series};
 use crate::measure::Plan;
 use crate::peers::Sendoff;
 use anyhow::Result;
 use std::path::PathBuf;
+use std::time::Duration;
 
 /// The time that a run may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,6 +19,14 @@ pub(crate) enum Effort {
 }
 
 impl Effort {
+    /// A warning for readers of results: a sentence to add, or nothing.
+    pub(crate) fn warning(self) -> &'static str {
+        self.choose(
+            " These are short runs: they show that everything works, not how fast it is.",
+            "",
+        )
+    }
+
     /// The longer or the shorter of two lists.
     pub(crate) fn choose<T>(self, quick: T, full: T) -> T {
         match self {
@@ -30,6 +40,8 @@ impl Effort {
 pub(crate) struct Workbench {
     pub(crate) effort: Effort,
     pub(crate) plan: Plan,
+    /// The length of each run, if the user wants another one than the experiment.
+    pub(crate) time: Option<Duration>,
     pub(crate) sendoff: Sendoff,
     /// Servers to measure; empty for all.
     pub(crate) only: Vec<String>,
@@ -53,6 +65,10 @@ pub(crate) trait Experiment {
     /// Starts the servers; their versions go into `conditions`.
     fn start(&self, bench: &Workbench, conditions: &mut Conditions) -> Result<Box<dyn Stage>>;
     fn figures(&self) -> Vec<Figure>;
+    /// Statements of papers that the results confirm or contradict.
+    fn claims(&self) -> &'static [Claim] {
+        &[]
+    }
 }
 
 /// The running servers of an experiment.

@@ -1,8 +1,9 @@
 //! The report: one HTML page that needs no other file.
 
-use super::experiment::{Experiment, Figure, Value};
+use super::claims::Verdict;
+use super::digest::{Cell, Digest, Row, Table};
+use super::experiment::Effort;
 use super::plot::{self, Curve, Origin, Texts, number};
-use super::results::{Finished, Results, Series};
 use crate::stats::Spread;
 use anyhow::Result;
 use std::fmt::Write;
@@ -18,7 +19,7 @@ fn escape(text: &str) -> String {
 }
 
 /// The page of the experiments that have results.
-pub(crate) fn page(experiments: &[(&dyn Experiment, Results)]) -> Result<String> {
+pub(crate) fn page(digests: &[Digest], effort: Effort) -> Result<String> {
     let mut text = format!(
         "<!DOCTYPE html>\n<html lang=\"en\"><meta charset=\"utf-8\"><title>Sendoff: the lab</title>\
          <meta name=\"viewport\" content=\"width=device-width\"><style>{STYLE}</style>\n\
@@ -27,38 +28,37 @@ pub(crate) fn page(experiments: &[(&dyn Experiment, Results)]) -> Result<String>
          of the rounds (smallest to largest). Servers take turns within a round, and ratios are taken within \
          a round. The load generator shares the machine with the servers. Figures of the papers come from \
          other machines and other software: compare shapes of curves, not heights. The web workloads are \
-         our own implementation of published parameters; no figure is a SPEC result.</p>\n<ul>\n"
+         our own implementation of published parameters; no figure is a SPEC result.{}</p>\n<ul>\n",
+        effort.warning()
     );
-    for (experiment, _) in experiments {
-        let (name, about) = (experiment.name(), escape(experiment.about()));
+    let measured = || digests.iter().filter(|digest| digest.is_measured());
+    for digest in measured() {
+        let (name, about) = (digest.name, escape(digest.about));
         let _infallible = writeln!(text, "<li><a href=\"#{name}\">{name}</a>: {about}</li>");
     }
     text.push_str("</ul>\n");
-    for (experiment, results) in experiments {
-        section(&mut text, *experiment, results)?;
+    for digest in measured() {
+        section(&mut text, digest)?;
     }
     text.push_str("</html>\n");
     Ok(text)
 }
 
-fn section(text: &mut String, experiment: &dyn Experiment, results: &Results) -> Result<()> {
-    let (name, about) = (experiment.name(), escape(experiment.about()));
+fn section(text: &mut String, digest: &Digest) -> Result<()> {
+    let (name, about) = (digest.name, escape(digest.about));
     let _infallible = write!(text, "<h2 id=\"{name}\">{name}</h2>\n<p>{about}</p>\n");
-    conditions(text, results);
-    let names = names(results.finished.iter());
-    for figure in experiment.figures() {
-        let points: Vec<&Finished> =
-            results.finished.iter().filter(|one| one.point.part == figure.part).collect();
-        if !points.is_empty() {
-            draw(text, &figure, &points, &names)?;
-        }
+    conditions(text, digest);
+    verdicts(text, &digest.verdicts);
+    for table in &digest.tables {
+        draw(text, table)?;
     }
-    failures(text, results);
+    list(text, "Failed", "failed", &digest.failures);
+    list(text, "Not measured", "missing", &digest.missing);
     Ok(())
 }
 
-fn conditions(text: &mut String, results: &Results) {
-    for session in &results.sessions {
+fn conditions(text: &mut String, digest: &Digest) {
+    for session in &digest.sessions {
         let _infallible = writeln!(
             text,
             "<details><summary>{}, {}, load {:.1} at the start; rounds: {}, {} s each</summary><p><small>{}<br><code>{}</code></small></p></details>",
@@ -76,7 +76,7 @@ fn conditions(text: &mut String, results: &Results) {
             escape(&session.command)
         );
     }
-    if let Some(noise) = noise(&results.finished) {
+    if let Some(noise) = digest.noise {
         let _infallible = writeln!(
             text,
             "<p><small>Noise: half of the series spread by more than {:.0} % of their median between the \
@@ -86,71 +86,48 @@ fn conditions(text: &mut String, results: &Results) {
     }
 }
 
-/// The width of the rates of a series, in per cent of its median, over all series with several rounds.
-fn noise(finished: &[Finished]) -> Option<Spread> {
-    let series = finished.iter().flat_map(|one| &one.series);
-    let series = series.filter(|one| one.error.is_none() && one.rounds.len() > 1);
-    Spread::of(series.filter_map(|one| {
-        let rates = one.rounds.iter().filter_map(|round| round.get("rate").copied());
-        let spread = Spread::of(rates)?;
-        (spread.median > 0.0).then(|| (spread.max - spread.min) / spread.median * 100.0)
-    }))
+/// Statements of the papers, and the ratios of this run.
+fn verdicts(text: &mut String, verdicts: &[Verdict]) {
+    if verdicts.is_empty() {
+        return;
+    }
+    text.push_str("<h3>Statements of the papers</h3>\n<table><tr><th>statement<th class=\"paper\">paper<th>holds if<th>here<th>\n");
+    for verdict in verdicts {
+        let _infallible = writeln!(
+            text,
+            "<tr><td>{}<td class=\"paper\">{}<td>{}<td>{}<td>{}",
+            escape(verdict.says),
+            verdict.paper.map_or_else(String::new, |paper| number(&paper)),
+            verdict.holds,
+            verdict.measured.map_or_else(String::new, range),
+            verdict.outcome
+        );
+    }
+    text.push_str("</table>\n");
 }
 
-/// A figure of one series at one point.
-fn spread(value: Value, point: &Finished, series: &Series) -> Option<Spread> {
-    if series.error.is_some() {
-        return None;
-    }
-    match value {
-        Value::Of(name) => Spread::of(series.rounds.iter().filter_map(|r| r.get(name).copied())),
-        Value::RatioTo(name, reference) => {
-            let reference = point.series.iter().find(|one| one.name == reference)?;
-            if reference.error.is_some() || reference.name == series.name {
-                return None;
-            }
-            let pairs = series.rounds.iter().zip(&reference.rounds);
-            Spread::of(pairs.filter_map(|(own, other)| Some(own.get(name)? / other.get(name)?)))
-        }
-    }
-}
-
-/// The names of all series, each once.
-fn names<'a>(finished: impl Iterator<Item = &'a Finished>) -> Vec<&'a str> {
-    let mut names: Vec<&str> = Vec::new();
-    for series in finished.flat_map(|one| &one.series) {
-        if !names.contains(&series.name.as_str()) {
-            names.push(&series.name);
-        }
-    }
-    names
-}
-
-/// Draws a figure and its table. A series has the colour of its place in `all`.
-fn draw(text: &mut String, figure: &Figure, points: &[&Finished], all: &[&str]) -> Result<()> {
-    let mut names = all.to_vec();
-    let at = |point: &Finished, name: &str| {
-        let series = point.series.iter().find(|one| one.name == name)?;
-        spread(figure.value, point, series)
-    };
-    names.retain(|name| points.iter().any(|point| at(point, name).is_some()));
-    let measured = names.iter().map(|name| {
-        let here = |point: &&Finished| Some((point.point.x, at(point, name)?.median));
-        let mut line: Vec<(f64, f64)> = points.iter().filter_map(here).collect();
-        line.sort_by(|a, b| a.0.total_cmp(&b.0));
-        let colour = all.iter().position(|one| one == name).unwrap_or(0);
-        Curve { name: (*name).to_owned(), points: line, origin: Origin::Measured, colour }
+/// Draws a figure and its table.
+fn draw(text: &mut String, table: &Table) -> Result<()> {
+    let figure = &table.figure;
+    let measured = table.columns.iter().enumerate().map(|(at, column)| {
+        let here = |row: &Row| match row.cells[at] {
+            Cell::Measured(spread) => Some((row.x, spread.median)),
+            Cell::Failed | Cell::Missing => None,
+        };
+        let points = table.rows.iter().filter_map(here).collect();
+        let (name, colour) = (column.name.clone(), column.place);
+        Curve { name, points, origin: Origin::Measured, colour }
     });
-    let papers = (all.len()..).zip(figure.papers).map(|(colour, paper)| Curve {
+    let free = table.columns.iter().map(|column| column.place + 1).max().unwrap_or(0);
+    let papers = (free..).zip(figure.papers).map(|(colour, paper)| Curve {
         colour,
         name: paper.name.to_owned(),
         points: paper.points.to_vec(),
         origin: Origin::Paper,
     });
     let curves: Vec<Curve> = measured.chain(papers).collect();
-    let mut labels: Vec<(f64, String)> =
-        points.iter().map(|point| (point.point.x, point.point.label.clone())).collect();
-    labels.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let labels: Vec<(f64, String)> =
+        table.rows.iter().map(|row| (row.x, row.label.clone())).collect();
     let texts = Texts { x: figure.x, y: figure.y, labels: &labels };
     let svg = plot::draw(figure.shape, &texts, &curves)?;
     let _infallible = write!(text, "<h3>{}</h3>\n{svg}\n<p>", escape(figure.title));
@@ -159,67 +136,68 @@ fn draw(text: &mut String, figure: &Figure, points: &[&Finished], all: &[&str]) 
         let _infallible =
             write!(text, "<span style=\"color:{colour}\">&#9632;</span> {name} &ensp;");
     }
-    text.push_str("</p>\n<table><tr><th>");
-    text.push_str(&escape(figure.y));
-    for name in &names {
-        let _infallible = write!(text, "<th>{}", escape(name));
+    text.push_str("</p>\n");
+    numbers(text, table);
+    Ok(())
+}
+
+fn numbers(text: &mut String, table: &Table) {
+    let _infallible = write!(text, "<table><tr><th>{}", escape(table.figure.y));
+    for column in &table.columns {
+        let _infallible = write!(text, "<th>{}", escape(&column.name));
     }
-    for paper in figure.papers {
+    for paper in table.figure.papers {
         let _infallible = write!(text, "<th class=\"paper\">{}", escape(paper.name));
     }
     text.push('\n');
-    for (x, label) in &labels {
-        let _infallible = write!(text, "<tr><td>{}", escape(label));
-        let point = points.iter().find(|point| point.point.x == *x);
-        for name in &names {
-            text.push_str("<td>");
-            text.push_str(
-                &point.map_or_else(String::new, |point| cell(point, name, at(point, name))),
-            );
+    for row in &table.rows {
+        let _infallible = write!(text, "<tr><td>{}", escape(&row.label));
+        for cell in &row.cells {
+            let _infallible = write!(text, "<td>{}", shown(*cell));
         }
-        for paper in figure.papers {
-            let printed = paper.points.iter().find(|printed| printed.0 == *x);
-            let shown = printed.map_or_else(String::new, |printed| number(&printed.1));
+        for paper in &row.papers {
+            let shown = paper.map_or_else(String::new, |paper| number(&paper));
             let _infallible = write!(text, "<td class=\"paper\">{shown}");
         }
         text.push('\n');
     }
     text.push_str("</table>\n");
-    Ok(())
 }
 
-fn cell(point: &Finished, name: &str, spread: Option<Spread>) -> String {
-    match spread {
-        Some(Spread { median, min, max }) if min < max => {
-            format!("{} <small>({}-{})</small>", number(&median), number(&min), number(&max))
-        }
-        Some(Spread { median, .. }) => number(&median),
-        None if point.series.iter().any(|one| one.name == name && one.error.is_some()) => {
-            "<span class=\"failed\">failed</span>".to_owned()
-        }
-        None => String::new(),
+fn shown(cell: Cell) -> String {
+    match cell {
+        Cell::Measured(spread) => range(spread),
+        Cell::Failed => "<span class=\"failed\">failed</span>".to_owned(),
+        Cell::Missing => String::new(),
     }
 }
 
-fn failures(text: &mut String, results: &Results) {
-    let all = results.finished.iter().flat_map(|one| one.series.iter().map(move |s| (one, s)));
-    let mut failed = all.filter_map(|(one, s)| Some((one, s, s.error.as_ref()?))).peekable();
-    if failed.peek().is_none() {
+fn range(Spread { median, min, max }: Spread) -> String {
+    if min < max {
+        format!("{} <small>({}-{})</small>", number(&median), number(&min), number(&max))
+    } else {
+        number(&median)
+    }
+}
+
+fn list(text: &mut String, title: &str, class: &str, lines: &[String]) {
+    if lines.is_empty() {
         return;
     }
-    text.push_str("<h3>Failed</h3>\n<ul class=\"failed\">\n");
-    for (one, series, error) in failed {
-        let line = format!("{}, {}, {}: {error}", one.point.part, one.point.label, series.name);
-        let _infallible = writeln!(text, "<li>{}</li>", escape(&line));
+    let _infallible = writeln!(text, "<h3>{title}</h3>\n<ul class=\"{class}\">");
+    for line in lines {
+        let _infallible = writeln!(text, "<li>{}</li>", escape(line));
     }
     text.push_str("</ul>\n");
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::experiment::{Effort, Shape, Stage, Workbench};
+    use super::super::claims::{Bound, Claim, Ratio};
+    use super::super::experiment::{Experiment, Figure, Shape, Stage, Value, Workbench};
+    use super::super::markdown;
     use super::super::papers::SPEED_UP;
-    use super::super::results::{Conditions, Point, Values};
+    use super::super::results::{Conditions, Finished, Point, Results, Series, Values};
     use super::*;
 
     struct Sizes;
@@ -232,7 +210,7 @@ mod tests {
             "pages <of all sizes>"
         }
         fn points(&self, _: Effort) -> Vec<Point> {
-            vec![Point::new("p", 10.0, "10 KB")]
+            vec![Point::new("p", 10.0, "10 KB"), Point::new("p", 60.0, "60 KB")]
         }
         fn start(&self, _: &Workbench, _: &mut Conditions) -> Result<Box<dyn Stage>> {
             anyhow::bail!("not started")
@@ -246,6 +224,16 @@ mod tests {
                 y: "times",
                 value: Value::RatioTo("rate", "old"),
                 papers: SPEED_UP,
+            }]
+        }
+        fn claims(&self) -> &'static [Claim] {
+            &[Claim {
+                says: "a <paper>: new is faster",
+                part: "p",
+                value: "rate",
+                ratio: Ratio::Servers { x: 10.0, of: "new", to: "old" },
+                paper: Some(1.26),
+                holds: Bound::Above(1.0),
             }]
         }
     }
@@ -265,11 +253,21 @@ mod tests {
             series("bad", &[987_654.0], Some("status <502>")),
         ];
         let point = Point::new("p", 10.0, "10 KB");
+        results.add_session(Conditions::default()).expect("written");
         results.add(Finished { point, series: all }).expect("written");
-        let text = page(&[(&Sizes, results)]).expect("a page");
+        let digests = [Digest::new(&Sizes, Effort::Full, results)];
+        let text = page(&digests, Effort::Full).expect("a page");
         // Three times in each round, although the machine was twice as fast in the second.
         assert!(text.contains("<tr><td>10 KB<td>3.00<td class=\"paper\">1.26"), "{text}");
         assert!(text.contains("status &lt;502&gt;") && !text.contains("987654"), "{text}");
         assert!(text.contains("pages &lt;of all sizes&gt;"), "{text}");
+        assert!(text.contains("<td>above 1<td>3.00<td>holds"), "{text}");
+        assert!(text.contains("<ul class=\"missing\">\n<li>p, 60 KB</li>"), "{text}");
+        let text = markdown::page(&digests, Effort::Full);
+        assert!(text.contains("| 10 KB | 3.00 | *1.26* |"), "{text}");
+        assert!(text.contains("- p, 10 KB, bad: status &lt;502>\n"), "{text}");
+        assert!(text.contains("new is faster | 1.26 | above 1 | 3.00 | holds |"), "{text}");
+        assert!(text.contains("### Not measured\n\n- p, 60 KB\n"), "{text}");
+        assert!(!text.contains("987654"), "{text}");
     }
 }

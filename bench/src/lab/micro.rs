@@ -1,6 +1,7 @@
 //! The micro-benchmark of Suzumura and others (section 4.1, figures 3 to 6): a script that prints a
 //! file, by the size of the file and by the work that the script does besides.
 
+use super::claims::{Bound, Claim, Ratio};
 use super::comparison::{Comparison, Copies, Entry, Row};
 use super::experiment::{Effort, Figure, Shape, Value};
 use super::papers::{COPY_SHARE, COPY_SHARE_BY_WORK, SPEED_UP};
@@ -28,6 +29,7 @@ pub(crate) const MICRO: Comparison = Comparison {
     servers: common_and_tuned,
     rows,
     figures,
+    claims: CLAIMS,
     copies: Copies::Sampled,
 };
 
@@ -57,17 +59,74 @@ fn rows(effort: Effort) -> Vec<Row> {
 fn pages(size: usize) -> Vec<Entry> {
     vec![
         Entry::everywhere(Workload::new(format!("echo-{size}"), Page::Echo(size))),
-        Entry::on(
-            SENDOFF,
-            "sendoff, X-Sendfile of a copy",
-            Workload::new(format!("copy-{size}"), Page::NamedCopy(size)),
-        ),
+        Entry::on(SENDOFF, LEVEL_1, Workload::new(format!("copy-{size}"), Page::NamedCopy(size))),
         Entry::on(
             SENDOFF,
             "sendoff, static file",
             Workload::new(format!("static-{size}"), Page::Static(size)),
         ),
     ]
+}
+
+const LEVEL_1: &str = "sendoff, X-Sendfile of a copy";
+const PLAIN: &str = "nginx+fpm";
+
+/// Zero copy is Sendoff, plain is nginx + php-fpm.
+const CLAIMS: &[Claim] = &[
+    Claim {
+        says: "Suzumura et al., figure 3: zero copy is faster at 10 KB",
+        paper: Some(1.26),
+        ..gain(Ratio::Servers { x: 10.0, of: SENDOFF, to: PLAIN })
+    },
+    Claim {
+        says: "Suzumura et al., figure 3: zero copy is faster at 60 KB",
+        paper: Some(2.26),
+        ..gain(Ratio::Servers { x: 60.0, of: SENDOFF, to: PLAIN })
+    },
+    Claim {
+        says: "Suzumura et al., figure 3: the gain grows from 10 to 60 KB",
+        paper: Some(1.79),
+        ..gain(Ratio::Gains { x: 60.0, over: 10.0, of: SENDOFF, to: PLAIN })
+    },
+    Claim {
+        says: "Suzumura et al., figure 3: the gain grows no more from 60 to 200 KB",
+        paper: Some(0.88),
+        holds: Bound::Below(1.0),
+        ..gain(Ratio::Gains { x: 200.0, over: 60.0, of: SENDOFF, to: PLAIN })
+    },
+    Claim {
+        says: "Suzumura et al., section 4: a copy that the web server sends is faster than plain at 60 KB",
+        ..gain(Ratio::Servers { x: 60.0, of: LEVEL_1, to: PLAIN })
+    },
+    Claim {
+        says: "Suzumura et al., section 4: zero copy is faster than a copy that the web server sends",
+        ..gain(Ratio::Servers { x: 60.0, of: SENDOFF, to: LEVEL_1 })
+    },
+    Claim {
+        says: "Suzumura et al., figure 4: the share of copying of plain pages grows from 10 to 60 KB",
+        value: "copy_share",
+        paper: Some(3.0),
+        ..gain(Ratio::Points { of: 60.0, to: 10.0, server: PLAIN })
+    },
+    Claim {
+        says: "Suzumura et al., figure 5: the share of copying falls with 50,000 additions",
+        part: WORK,
+        value: "copy_share",
+        paper: Some(0.12),
+        holds: Bound::Below(1.0),
+        ..gain(Ratio::Points { of: 50_000.0, to: 0.0, server: PLAIN })
+    },
+    Claim {
+        says: "Suzumura et al., figure 6: the gain falls with 50,000 additions",
+        part: WORK,
+        holds: Bound::Below(1.0),
+        ..gain(Ratio::Gains { x: 50_000.0, over: 0.0, of: SENDOFF, to: PLAIN })
+    },
+];
+
+/// A gain in requests/s over new connections.
+const fn gain(ratio: Ratio) -> Claim {
+    Claim { says: "", part: NEW, value: "rate", ratio, paper: None, holds: Bound::Above(1.0) }
 }
 
 fn figures() -> Vec<Figure> {
@@ -82,7 +141,7 @@ fn figures() -> Vec<Figure> {
     };
     let (kb, additions) = ("size of the file, KB", "additions before the file is printed");
     let times = "requests/s, times nginx + php-fpm";
-    let ratio = Value::RatioTo("rate", "nginx+fpm");
+    let ratio = Value::RatioTo("rate", PLAIN);
     let share = "copying, % of the server's CPU time";
     vec![
         of(

@@ -5,10 +5,14 @@
 
 mod applications;
 mod asking;
-mod banking;
+mod claims;
 mod comparison;
+mod costs;
+mod digest;
 mod experiment;
+mod fixed_rate;
 mod html;
+mod markdown;
 mod micro;
 mod pages;
 mod papers;
@@ -16,6 +20,7 @@ mod plot;
 mod results;
 mod rounds;
 mod run;
+mod sessions;
 mod slow_clients;
 mod start_up;
 mod thesis;
@@ -28,10 +33,11 @@ use crate::demo;
 use crate::sessions::backend;
 use anyhow::{Context, Result, bail, ensure};
 use clap::{Args, Subcommand};
+use digest::Digest;
 use experiment::{Effort, Experiment};
 use results::Results;
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// The commands of the lab, and the demonstration.
 #[derive(Debug, Subcommand)]
@@ -40,7 +46,7 @@ pub(crate) enum Command {
     List(Folder),
     /// Measure the points of experiments that have no result yet
     Run(run::Options),
-    /// Write an HTML page of all results
+    /// Write an HTML page of all results, and a page of Markdown
     Report(ReportOptions),
     /// Show nginx + php-fpm and Sendoff side by side on a page that starts slow readers
     Demo(demo::Options),
@@ -80,15 +86,22 @@ pub(crate) struct ReportOptions {
     /// The page [default: report.html in the folder of the results]
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
+    /// Also write the tables as Markdown to this file
+    #[arg(long, value_name = "FILE")]
+    markdown: Option<PathBuf>,
 }
 
 /// All experiments, in the order of the report.
 fn experiments() -> Vec<Box<dyn Experiment>> {
     vec![
         Box::new(micro::MICRO),
-        Box::new(banking::Banking),
+        Box::new(sessions::BANKING),
+        Box::new(sessions::ECOMMERCE),
+        Box::new(sessions::SUPPORT),
         Box::new(slow_clients::SLOW_CLIENTS),
+        Box::new(fixed_rate::FIXED_RATE),
         Box::new(pages::EVERYDAY),
+        Box::new(costs::COSTS),
         Box::new(applications::APPLICATION_PAGES),
         Box::new(tls::TLS),
         Box::new(pages::PAGE_CACHE),
@@ -135,20 +148,25 @@ fn list(folder: &Folder) -> Result<bool> {
 }
 
 fn report(options: &ReportOptions) -> Result<bool> {
-    let folder = options.folder.path();
-    let all = experiments();
-    let mut with_results = Vec::new();
-    for experiment in &all {
+    let (folder, effort) = (options.folder.path(), options.folder.effort());
+    let mut digests = Vec::new();
+    for experiment in experiments() {
         let results = Results::read(&folder, experiment.name())?;
-        if !results.finished.is_empty() {
-            with_results.push((&**experiment, results));
-        }
+        digests.push(Digest::new(&*experiment, effort, results));
     }
     let shown = folder.display();
-    ensure!(!with_results.is_empty(), "{shown} holds no results; measure with `run` first");
+    let is_empty = !digests.iter().any(Digest::is_measured);
+    ensure!(!is_empty, "{shown} holds no results; measure with `run` first");
     let path = options.out.clone().unwrap_or_else(|| folder.join("report.html"));
-    let page = html::page(&with_results)?;
-    fs::write(&path, page).with_context(|| format!("cannot write {}", path.display()))?;
-    println!("{}", path.display());
+    write(&path, &html::page(&digests, effort)?)?;
+    if let Some(path) = &options.markdown {
+        write(path, &markdown::page(&digests, effort))?;
+    }
     Ok(true)
+}
+
+fn write(path: &Path, page: &str) -> Result<()> {
+    fs::write(path, page).with_context(|| format!("cannot write {}", path.display()))?;
+    println!("{}", path.display());
+    Ok(())
 }

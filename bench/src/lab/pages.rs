@@ -22,6 +22,7 @@ pub(crate) const EVERYDAY: Comparison = Comparison {
         rows(WORKLOADS.iter().filter(shown))
     },
     figures: || figures("nginx+fpm"),
+    claims: &[],
     copies: Copies::NotSampled,
 };
 

@@ -31,6 +31,29 @@ pub(crate) const BANKING_PEAKS: &[Paper] = &[
     Paper { name: "Suzumura: with zero copy", points: &[(1.0, 2100.0)] },
 ];
 
+/// Figures 13 to 17: most sessions of Ecommerce; the middle of the range in which the paper finds
+/// each peak, as in the next table.
+pub(crate) const ECOMMERCE_PEAKS: &[Paper] = &[
+    Paper { name: "Suzumura: Zend", points: &[(1.0, 1350.0)] },
+    Paper { name: "Suzumura: lighttpd + P9", points: &[(1.0, 1750.0)] },
+    Paper { name: "Suzumura: with zero copy", points: &[(1.0, 2150.0)] },
+    Paper { name: "Suzumura: a copy that the web server sends", points: &[(1.0, 2000.0)] },
+];
+
+/// Figures 19 to 23: most sessions of Support.
+pub(crate) const SUPPORT_PEAKS: &[Paper] = &[
+    Paper { name: "Suzumura: Zend", points: &[(1.0, 750.0)] },
+    Paper { name: "Suzumura: lighttpd + P9", points: &[(1.0, 850.0)] },
+    Paper { name: "Suzumura: with zero copy", points: &[(1.0, 1250.0)] },
+];
+
+/// The note about lighttpd and Lua: requests/s of one client, over new connections and a kept one.
+pub(crate) const SET_UP: &[Paper] = &[
+    Paper { name: "note: PHP, FastCGI", points: &[(0.0, 345.0), (1.0, 416.0)] },
+    Paper { name: "note: Lua, FastCGI", points: &[(1.0, 625.0)] },
+    Paper { name: "note: Lua in lighttpd", points: &[(1.0, 1700.0)] },
+];
+
 /// Yeung, table 5.1, Mbit/s of two CPUs and two web servers, by the size in KB.
 pub(crate) const THESIS_RATES: &[Paper] = &[
     Paper {

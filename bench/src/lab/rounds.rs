@@ -1,5 +1,6 @@
 //! Experiments with a way of their own to measure a server: rounds in which servers take turns.
 
+use super::claims::Claim;
 use super::comparison::start_servers;
 use super::experiment::{Effort, Experiment, Figure, Stage, Workbench};
 use super::results::{Conditions, Point, Series, Values};
@@ -21,6 +22,7 @@ pub(crate) struct Measurement {
     /// One run of one server.
     pub(crate) run: fn(&Setting, &Contestant, &Point) -> Result<Values>,
     pub(crate) figures: fn() -> Vec<Figure>,
+    pub(crate) claims: &'static [Claim],
 }
 
 /// Everything that a run may want to know.
@@ -61,6 +63,10 @@ impl Experiment for Measurement {
 
     fn figures(&self) -> Vec<Figure> {
         (self.figures)()
+    }
+
+    fn claims(&self) -> &'static [Claim] {
+        self.claims
     }
 }
 

@@ -15,8 +15,8 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-const QUICK_SECONDS: f64 = 0.3;
-const FULL_SECONDS: f64 = 3.0;
+const QUICK_TIME: Duration = Duration::from_millis(300);
+const FULL_TIME: Duration = Duration::from_secs(3);
 const QUICK_ROUNDS: usize = 1;
 const FULL_ROUNDS: usize = 5;
 
@@ -27,7 +27,7 @@ pub(crate) struct Options {
     experiments: Vec<String>,
     #[command(flatten)]
     folder: Folder,
-    /// Seconds of each run [default: 3, or 0.3 with --quick]
+    /// Seconds of each run [default: 3, or 120 for sessions of users; 0.3 and 1.5 with --quick]
     #[arg(long)]
     seconds: Option<f64>,
     /// Rounds; in each, every server runs once [default: 5, or 1 with --quick]
@@ -45,11 +45,18 @@ pub(crate) struct Options {
 }
 
 impl Options {
+    /// The time of `--seconds`.
+    fn time(&self) -> Result<Option<Duration>> {
+        let valid = |seconds| {
+            let time = Duration::try_from_secs_f64(seconds).ok().filter(|time| !time.is_zero());
+            time.context("--seconds must be a positive number")
+        };
+        self.seconds.map(valid).transpose()
+    }
+
     fn plan(&self) -> Result<Plan> {
         let effort = self.folder.effort();
-        let seconds = self.seconds.unwrap_or(effort.choose(QUICK_SECONDS, FULL_SECONDS));
-        let time = Duration::try_from_secs_f64(seconds).ok().filter(|time| !time.is_zero());
-        let time = time.context("--seconds must be a positive number")?;
+        let time = self.time()?.unwrap_or(effort.choose(QUICK_TIME, FULL_TIME));
         let rounds = self.rounds.unwrap_or(effort.choose(QUICK_ROUNDS, FULL_ROUNDS));
         anyhow::ensure!(rounds > 0, "--rounds must be at least 1");
         let persistence = Persistence::Kept;
@@ -95,6 +102,7 @@ fn run_one(experiment: &dyn Experiment, options: &Options) -> Result<bool> {
     let bench = Workbench {
         effort,
         plan,
+        time: options.time()?,
         sendoff: options.sendoff()?,
         only: options.peers.clone(),
         dir: dir.path().to_owned(),

@@ -38,6 +38,7 @@ pub(crate) const SLOW_CLIENTS: Measurement = Measurement {
     },
     run,
     figures,
+    claims: &[],
 };
 
 fn size(effort: Effort) -> usize {

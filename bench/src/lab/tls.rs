@@ -1,11 +1,13 @@
 //! TLS and HTTP/2, by h2load, which checks statuses; curl fetches one body for comparison.
 
+use super::claims::{Bound, Claim, Ratio};
 use super::experiment::Figure;
 use super::results::{Point, Values};
 use super::rounds::{Measurement, Setting};
 use crate::cpu;
 use crate::measure::Contestant;
 use crate::peers::{Peer, Tls};
+use crate::report::SENDOFF;
 use crate::site::{Page, Workload};
 use anyhow::{Context, Result, ensure};
 use std::process::{Command, Output};
@@ -40,6 +42,15 @@ pub(crate) const TLS: Measurement = Measurement {
             of("HTTP/2 over TLS: CPU time of the server", HTTP2, "µs per response", "server_us"),
         ]
     },
+    claims: &[Claim {
+        says: "Suzumura et al., figure 7: zero copy brings nothing over TLS",
+        part: HTTP1,
+        value: "rate",
+        // A script that prints a file of 60 KB.
+        ratio: Ratio::Servers { x: 2.0, of: SENDOFF, to: "nginx+fpm" },
+        paper: Some(1.0),
+        holds: Bound::Within(0.95, 1.05),
+    }],
 };
 
 fn pages() -> [Workload; 4] {

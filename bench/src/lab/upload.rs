@@ -36,6 +36,7 @@ pub(crate) const UPLOAD: Measurement = Measurement {
             of("CPU time of the server", "µs per upload", "server_us"),
         ]
     },
+    claims: &[],
 };
 
 fn run(setting: &Setting, contestant: &Contestant, point: &Point) -> Result<Values> {

@@ -1,5 +1,5 @@
-//! The back end of the bank: a process that answers scripts over HTTP/1.1, from the command and the
-//! customer's number alone, so that every server gives the same bytes.
+//! The back end of the sites: a process that answers scripts over HTTP/1.1, from the command and
+//! the customer's number alone, so that every server gives the same bytes.
 
 use anyhow::{Context, Result};
 use std::fmt::Write as _;

@@ -1,27 +1,18 @@
 //! The parameters of the bank: pages, probabilities, embedded files.
 
-use super::model::{Embedded, Kind, Limits, Scenario, State, Think};
+use super::model::{Embedded, Items, Kind, Limits, Scenario, State, Think, file, page};
 use std::time::Duration;
 
-/// Checks of each customer, with a picture of either side.
-pub(crate) const CHECKS: usize = 10;
-
 pub(crate) const BANKING: Scenario = Scenario {
+    head: include_str!("../../sites/banking/head.php"),
+    foot: include_str!("../../sites/banking/foot.html"),
     states: STATES,
     files: FILES,
+    // Ten checks of each customer, with a picture of either side, which scripts send.
+    items: Items { chosen_at: 2, each: 10, files: &[], choose: |random, _| random.usize(..10) },
     limits: Limits { good: Duration::from_secs(2), tolerable: Duration::from_secs(4) },
     think: Think { mean: Duration::from_secs(10), longest: Duration::from_secs(150) },
 };
-
-const fn page(
-    name: &'static str,
-    padding: usize,
-    asks: usize,
-    embedded: &'static [u8],
-    next: &'static [(usize, f64)],
-) -> State {
-    State { name, kind: Kind::Page { asks }, padding, embedded, next }
-}
 
 const fn picture(
     name: &'static str,
@@ -30,7 +21,7 @@ const fn picture(
     next: &'static [(usize, f64)],
 ) -> State {
     let kind = Kind::Picture { first, step };
-    State { name, kind, padding: 0, embedded: &[], next }
+    State { name, kind, padding: 0, embedded: &[], pictures: &[], next }
 }
 
 const STATES: &[State] = &[
@@ -137,10 +128,6 @@ const STATES: &[State] = &[
     picture("check_back", 5_458, 334, &[(1, 0.72), (14, 0.08)]),
 ];
 
-const fn file(size: usize, kept: f64) -> Embedded {
-    Embedded { size, kept }
-}
-
 const FILES: &[Embedded] = &[
     file(806, 0.5),
     file(246, 0.4),
@@ -182,46 +169,3 @@ const FILES: &[Embedded] = &[
     file(10_868, 0.0),
     file(11_405, 0.0),
 ];
-
-/// Published share of each state in all requests, in per cent. The two pictures have 16.894 % together.
-#[cfg(test)]
-pub(crate) const SHARES: [f64; 17] = [
-    21.528, 15.1146, 8.447, 13.8908, 1.1163, 0.8043, 6.6746, 2.2281, 1.2165, 0.8761, 1.2155,
-    0.8784, 1.7146, 1.2415, 6.1597, 8.447, 8.447,
-];
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Published numbers, bytes and bytes after 304s of the files that each page embeds.
-    const EMBEDDED: [(usize, usize, f64); 15] = [
-        (8, 42_168, 27_107.0),
-        (14, 8_837, 5_546.0),
-        (18, 11_493, 8_151.0),
-        (14, 8_307, 4_987.0),
-        (13, 7_355, 4_026.0),
-        (15, 9_250, 5_921.0),
-        (17, 9_872, 6_483.0),
-        (13, 8_218, 4_884.0),
-        (14, 9_893, 6_487.0),
-        (12, 7_672, 4_266.0),
-        (19, 63_294, 59_888.0),
-        (13, 7_988, 4_550.0),
-        (13, 7_988, 4_550.0),
-        (13, 7_988, 4_550.0),
-        (8, 42_168, 27_107.0),
-    ];
-
-    #[test]
-    fn pages_embed_the_published_bytes() {
-        for (state, (count, bytes, rest)) in BANKING.states.iter().zip(EMBEDDED) {
-            let files: Vec<Embedded> =
-                state.embedded.iter().map(|&index| BANKING.files[usize::from(index)]).collect();
-            assert_eq!(files.len(), count, "{}", state.name);
-            assert_eq!(files.iter().map(|f| f.size).sum::<usize>(), bytes, "{}", state.name);
-            let sent: f64 = files.iter().map(|f| f.size as f64 * (1.0 - f.kept)).sum();
-            assert!((sent - rest).abs() < 2.0, "{}: {sent}", state.name);
-        }
-    }
-}

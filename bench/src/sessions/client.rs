@@ -10,7 +10,7 @@ use tokio::net::{TcpSocket, TcpStream};
 use tokio::time::{Instant, sleep_until};
 
 /// Bytes read at a time: some tenths of a second of the slow line.
-const READ: usize = 16 * 1024;
+pub(super) const READ: usize = 16 * 1024;
 /// Receive buffer of the kernel: small, so that the server feels the slow line.
 const RECEIVE_BUFFER: u32 = 32 * 1024;
 /// Share of the connections that carry more than one request, and how many then.
@@ -75,6 +75,8 @@ pub(crate) struct Line {
     /// Bytes per second.
     speed: u32,
     open: Option<Open>,
+    /// Bytes of the last response so far.
+    read: u64,
 }
 
 struct Open {
@@ -87,7 +89,12 @@ struct Open {
 
 impl Line {
     pub(crate) fn new(addr: SocketAddr, speed: u32) -> Self {
-        Self { addr, speed, open: None }
+        Self { addr, speed, open: None, read: 0 }
+    }
+
+    /// Bytes of the last response that were read and right, even if the exchange was given up.
+    pub(crate) fn read(&self) -> u64 {
+        self.read
     }
 
     /// Sends a request and compares the response. Returns the bytes that were read. A kept
@@ -97,6 +104,7 @@ impl Line {
         request: &Request<'_>,
         random: &mut fastrand::Rng,
     ) -> Result<u64, Fault> {
+        self.read = 0;
         if let Some(open) = self.open.take() {
             match self.attempt(open, request).await? {
                 Attempt::Answered(bytes) => return Ok(bytes),
@@ -127,7 +135,6 @@ impl Line {
             return Ok(Attempt::Closed);
         }
         let mut decoder = Decoder::new();
-        let mut read = 0_u64;
         open.free_at = open.free_at.max(Instant::now());
         while !decoder.is_done() {
             sleep_until(open.free_at).await;
@@ -135,10 +142,10 @@ impl Line {
             match receive(&open.stream, &mut decoder, request)? {
                 Received::Nothing => {}
                 Received::Bytes(n) => {
-                    read += n as u64;
+                    self.read += n as u64;
                     open.free_at += Duration::from_secs_f64(n as f64 / f64::from(self.speed));
                 }
-                Received::End(_) if read == 0 => return Ok(Attempt::Closed),
+                Received::End(_) if self.read == 0 => return Ok(Attempt::Closed),
                 Received::End(Some(error)) => return Err(error.into()),
                 Received::End(None) => {
                     let cut = |error: FramingError| Fault::Broken(error.to_string());
@@ -151,7 +158,7 @@ impl Line {
         if decoder.keep_alive() && !is_last {
             self.open = Some(open);
         }
-        Ok(Attempt::Answered(read))
+        Ok(Attempt::Answered(self.read))
     }
 }
 

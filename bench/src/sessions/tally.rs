@@ -11,6 +11,8 @@ const ENOUGH: u64 = 100;
 pub(crate) enum Ending {
     /// All bytes were right.
     Right { time: Duration, bytes: u64 },
+    /// All bytes of a download were right, or all bytes up to the end of the run.
+    Downloaded { time: Duration, bytes: u64, limits: Limits },
     /// The server sent something else.
     Wrong(String),
     /// The connection broke, or the page did not end in time.
@@ -31,6 +33,14 @@ impl Quality {
         self.good + self.tolerable + self.failed + self.wrong
     }
 
+    fn take(&mut self, time: Duration, limits: Limits) {
+        match time {
+            good if good <= limits.good => self.good += 1,
+            tolerable if tolerable <= limits.tolerable => self.tolerable += 1,
+            _ => self.failed += 1,
+        }
+    }
+
     /// 95 % good, 99 % tolerable or better, and nothing wrong.
     fn is_valid(self) -> bool {
         let all = self.all();
@@ -47,6 +57,8 @@ pub(crate) struct Tally {
     pages: Vec<Quality>,
     /// Times of right pages in ms.
     times: Vec<f64>,
+    /// Bytes per second of right downloads.
+    rates: Vec<f64>,
     pub(crate) bytes: u64,
     pub(crate) first_wrong: Option<String>,
     pub(crate) first_failed: Option<String>,
@@ -57,17 +69,20 @@ impl Tally {
         Self { pages: vec![Quality::default(); scenario.states.len()], ..Self::default() }
     }
 
+    /// Adds a page or a download; `limits` are a page's.
     pub(crate) fn add(&mut self, state: usize, ending: Ending, limits: Limits) {
         let page = &mut self.pages[state];
         match ending {
             Ending::Right { time, bytes } => {
                 self.bytes += bytes;
                 self.times.push(time.as_secs_f64() * 1e3);
-                match time {
-                    good if good <= limits.good => page.good += 1,
-                    tolerable if tolerable <= limits.tolerable => page.tolerable += 1,
-                    _ => page.failed += 1,
-                }
+                page.take(time, limits);
+            }
+            Ending::Downloaded { time, bytes, limits } => {
+                self.bytes += bytes;
+                #[expect(clippy::cast_precision_loss, reason = "far below 2^52 bytes")]
+                self.rates.push(bytes as f64 / time.as_secs_f64());
+                page.take(time, limits);
             }
             Ending::Wrong(why) => {
                 page.wrong += 1;
@@ -97,16 +112,25 @@ impl Tally {
 
     /// The time in ms that this share of the right pages took at most; `None` without any.
     pub(crate) fn percentile(&mut self, share: f64) -> Option<f64> {
-        self.times.sort_by(f64::total_cmp);
-        #[expect(
-            clippy::cast_possible_truncation,
-            clippy::cast_sign_loss,
-            clippy::cast_precision_loss,
-            reason = "an index into the list"
-        )]
-        let at = (self.times.len() as f64 * share) as usize;
-        self.times.get(at.min(self.times.len().saturating_sub(1))).copied()
+        percentile(&mut self.times, share)
     }
+
+    /// The bytes per second that this share of the right downloads had at most.
+    pub(crate) fn rate_percentile(&mut self, share: f64) -> Option<f64> {
+        percentile(&mut self.rates, share)
+    }
+}
+
+fn percentile(values: &mut [f64], share: f64) -> Option<f64> {
+    values.sort_by(f64::total_cmp);
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        clippy::cast_precision_loss,
+        reason = "an index into the list"
+    )]
+    let at = (values.len() as f64 * share) as usize;
+    values.get(at.min(values.len().saturating_sub(1))).copied()
 }
 
 #[cfg(test)]

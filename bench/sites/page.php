@@ -1,5 +1,5 @@
 <?php
-// The parts of the bank's pages. A page calls head(), records() for each command of the back end, and foot(). A page that is "collected" goes
+// The parts of all pages. A page calls head(), records() for each command of the back end, and foot(). A page that is "collected" goes
 // into PHP's output buffer and is printed once, as template engines do.
 
 /** Asks the back end, over a connection that lasts as long as the process. */
@@ -12,7 +12,7 @@ function ask(string $command, int $user): string
         if ($socket === false) {
             break;
         }
-        $sent = @fwrite($socket, "GET /$command/$user HTTP/1.1\r\nHost: bank\r\n\r\n");
+        $sent = @fwrite($socket, "GET /$command/$user HTTP/1.1\r\nHost: records\r\n\r\n");
         $status = $sent ? fgets($socket) : false;
         if ($status === false) {
             fclose($socket);
