@@ -177,6 +177,9 @@ pub const BLOB: &str = "/memfd:sendoff-blob";
 /// files.
 pub const SNAPSHOT: &str = "/memfd:sendoff-snapshot";
 
+/// The file of the counters by which fragments of scripts are purged.
+pub const PURGES: &str = "/memfd:sendoff-purges";
+
 /// The number of TCP sockets of a process, without listeners.
 pub fn connections(pid: u32) -> usize {
     let is_connection = |socket: &OwnedFd| {

@@ -591,6 +591,7 @@ impl Process {
                 && !target.contains(&*root)
                 && !target.starts_with(processes::BLOB)
                 && !target.starts_with(processes::SNAPSHOT)
+                && !target.starts_with(processes::PURGES)
                 && !processes::RING.iter().any(|file| target.starts_with(file))
                 // The listening socket of a pool with a program.
                 && !target.ends_with(".pool (deleted)")

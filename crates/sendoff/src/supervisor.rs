@@ -22,6 +22,7 @@ use tokio::time::Instant;
 use crate::children::Recipe;
 use crate::explain::Door;
 use crate::failure::Failure;
+use crate::fragment_purges::Keeper;
 use crate::groups::ControlGroups;
 use crate::listen::{Listeners, listen, tcp};
 use crate::orders::ToFront;
@@ -41,9 +42,9 @@ use watchdog::Watchdog;
 
 /// Descriptors that the supervisor needs without pools: listeners, pipes, sockets.
 const DESCRIPTORS: usize = 256;
-/// Descriptors per pool: both ends of the pool socket, the configuration, and two more to wait for
-/// calls or for a program's listening socket.
-const DESCRIPTORS_PER_POOL: usize = 5;
+/// Descriptors per pool: both ends of the pool socket, the configuration, the counters of purges
+/// twice, and two more to wait for calls or for a program's listening socket.
+const DESCRIPTORS_PER_POOL: usize = 7;
 
 /// Serves until a signal ends the server. `take_over`: the descriptor of the socket to the server
 /// that this one replaces.
@@ -65,7 +66,8 @@ fn serve_after(source: Source, predecessor: Option<Rc<Predecessor>>) -> Result<(
     rights::hide()?;
     // This comes first: the predecessor's messages must be read before this process reports why it
     // cannot serve.
-    let taken = predecessor.as_ref().map(|predecessor| predecessor.listeners()).transpose()?;
+    let taken = predecessor.as_ref().map(|predecessor| predecessor.possessions()).transpose()?;
+    let (taken, purges) = taken.unzip();
     let (config, warnings) = source.resolve()?;
     crate::log::start(&config.log);
     for warning in warnings {
@@ -103,13 +105,17 @@ fn serve_after(source: Source, predecessor: Option<Rc<Predecessor>>) -> Result<(
     let sealed = || sealed.try_clone().map_err(Failure::system("cannot copy a descriptor"));
     make_room_for((DESCRIPTORS + DESCRIPTORS_PER_POOL * config.pools.len()) as u64);
     let (mut masters, mut pools) = (Vec::new(), Vec::new());
+    let mut purges = purges.unwrap_or_default();
+    purges.retain(&config);
     let groups = ControlGroups::new(predecessor.is_some());
     for (number, group) in groups.of(config.pools.iter()).into_iter().enumerate() {
         let (front, php) = pool_sockets().map_err(Failure::system("cannot make sockets"))?;
-        masters.push(Recipe::master(&config, number, sealed()?, php, group)?);
+        let counters = purges.of(Keeper::of_pool(&config.pools[number]));
+        masters.push(Recipe::master(&config, number, sealed()?, php, group)?.purging(counters));
         pools.push(front);
     }
     let front = Recipe::front(&config, sealed()?, keys, of_loops, pools, ready_out, secret)?;
+    let front = front.purging(purges.of(Keeper::Scripts));
     let roots: Vec<_> = config.sites.iter().map(|site| site.root.display().to_string()).collect();
     let line = format!("sendoff: serving {} at {}", roots.join(", "), urls);
     runtime.block_on(async {
@@ -133,6 +139,7 @@ fn serve_after(source: Source, predecessor: Option<Rc<Predecessor>>) -> Result<(
             front,
             masters,
             groups,
+            purges,
             leaving: Vec::new(),
             source,
             php_ini,

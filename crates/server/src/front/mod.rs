@@ -88,6 +88,9 @@ pub struct Front {
     /// The pool socket of each pool: its master sends new workers on it, or the state of its
     /// program.
     pub pool_sockets: Vec<OwnedFd>,
+    /// The counters by which fragments of scripts are purged, which earlier and later fronts have,
+    /// too; `None`: counters of this front.
+    pub script_purges: Option<OwnedFd>,
 }
 
 impl Front {
@@ -104,7 +107,7 @@ impl Front {
         orders: impl FnOnce() -> io::Result<O>,
     ) -> io::Result<()> {
         keep_freed_memory(KEPT_MEMORY);
-        let Self { config, vault, access_logs, explain, listeners, pool_sockets } = self;
+        let Self { config, vault, access_logs, explain, listeners, pool_sockets, .. } = self;
         let count = listeners.len();
         let budget = budget(&config, &listeners)?;
         let limits = SnapshotLimits { descriptors: budget.snapshots, ..SnapshotLimits::default() };
@@ -150,7 +153,7 @@ impl Front {
         let page_cache = PageCache::new(page_store);
         // Without kept pages the folder need not exist.
         let folder = generation.config.keeps_pages().then_some(&*page_store.folder);
-        let scripts = Arc::<SharedByScripts>::default();
+        let scripts = Arc::new(SharedByScripts::new(self.script_purges));
         let fleet = Membership::new(&page_cache, Arc::clone(&scripts), tickets.clone(), folder);
         let fleet = Rc::new(fleet);
         let gatherer = Gatherer {
