@@ -57,8 +57,7 @@ pub struct Parts {
     pub tickets: Tickets,
     /// The figures.
     pub state: Arc<FleetState>,
-    /// Becomes true once all purges have been obeyed that were made before the server started, or
-    /// the engine does not serve.
+    /// Becomes true once all purges have been obeyed that were made before the server started.
     pub is_settled: watch::Sender<bool>,
 }
 
@@ -130,7 +129,6 @@ impl Node {
             let begun = Instant::now();
             let Err(Trouble(why)) = self.session(keys).await;
             self.parts.state.away(&why);
-            self.parts.is_settled.send_replace(true);
             if begun.elapsed() > LASTING {
                 pause = FIRST_PAUSE;
             }

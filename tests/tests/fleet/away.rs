@@ -1,9 +1,14 @@
 //! The engine is away, hangs, or loses its data; a node is cut off, or starts again.
 
+use std::time::{Duration, Instant};
+
 use rustix::process::{Pid, Signal, kill_process};
 use sendoff_tests::{Engine, LIMIT, Request, wait};
 
 use crate::{Node, connect};
+
+/// Less than the time for which pages from disk wait.
+const ENOUGH: Duration = Duration::from_millis(2500);
 
 /// A node that is cut off goes on alone. Afterwards it obeys what it has missed, and nothing else.
 #[test]
@@ -139,6 +144,33 @@ fn a_node_that_starts_without_the_engine_serves_its_pages() {
     engine.start_again();
     assert!(wait::until(LIMIT, || !two.keeps("/page.php?a", &a)));
     assert!(wait::until(LIMIT, || two.bodies() <= 1), "files are gone, too");
+}
+
+/// The network may come up after the server: pages from disk wait for it, for at most 3 s.
+#[test]
+fn a_node_that_starts_before_its_network_waits_for_the_engine() {
+    let engine = Engine::start();
+    let path = engine.path("two.sock");
+    let [one, mut two] = Node::two([&engine.url(), &path.url()]);
+    for _ in 0..5 {
+        let (a, b) = (two.keep("/page.php?a"), two.keep("/page.php?b"));
+        path.cut();
+        two.await_away();
+        let begun = Instant::now();
+        two = two.restart(&path.url(), || one.purge("/page.php?a"));
+        two.await_away();
+        assert!(begun.elapsed() > ENOUGH || !two.keeps("/page.php?a", &a));
+        path.mend();
+        two.await_engine();
+        let is_soon = begun.elapsed() < ENOUGH;
+        two.server.await_log("kept pages have been read pages=");
+        assert!(wait::until(LIMIT, || two.keeps("/page.php?b", &b)));
+        assert!(wait::until(LIMIT, || !two.keeps("/page.php?a", &a)));
+        if is_soon {
+            return;
+        }
+    }
+    panic!("this machine is too slow for the test");
 }
 
 /// A new front obeys the purges that the dead one has missed.
