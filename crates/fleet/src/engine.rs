@@ -150,6 +150,21 @@ impl Connection {
         T::from_redis_value(value).map_err(|error| Trouble(error.to_string()))
     }
 
+    /// The answer to a command, or a sentence with which the engine refuses it: the connection still
+    /// serves then.
+    pub(crate) async fn ask_for<T: FromRedisValue>(
+        &self,
+        command: &Cmd,
+    ) -> Result<Result<T, String>, Trouble> {
+        let mut commands = self.commands.clone();
+        match timeout(LIMIT, commands.req_packed_command(command)).await {
+            Err(_) => Err(Trouble::late()),
+            Ok(Err(error)) if error.code().is_some() => Ok(Err(error.to_string())),
+            Ok(Err(error)) => Err(error.into()),
+            Ok(Ok(value)) => Ok(T::from_redis_value(value).map_err(|error| error.to_string())),
+        }
+    }
+
     /// Sends several commands at once, and waits until all have succeeded.
     pub(crate) async fn ask_all(&self, commands: &Pipeline) -> Result<(), Trouble> {
         let mut connection = self.commands.clone();

@@ -54,6 +54,23 @@ fn a_key_of_another_kind_is_told_by_status() {
     node.await_engine();
 }
 
+/// Another program has the keys of session tickets. Purges are exchanged all the same.
+#[test]
+fn keys_of_another_kind_do_not_stop_purges() {
+    let engine = Engine::start();
+    let time = engine.command(&["TIME"]);
+    let period = time.lines().next().unwrap().parse::<u64>().unwrap() / (6 * 60 * 60);
+    for period in period - 1..=period + 1 {
+        engine.command(&["HSET", &format!("shop:ticket-key:{period}"), "a", "b"]);
+    }
+    let [one, two] = Node::two([&engine.url(), &engine.url()]);
+    let text = two.keep("/page.php");
+    one.purge("/page.php");
+    assert!(wait::until(LIMIT, || !two.keeps("/page.php", &text)));
+    assert_eq!(two.log_lines("sessions of TLS are not resumed on other nodes"), 1);
+    assert_eq!(two.log_lines("WRONGTYPE"), 1);
+}
+
 /// The rights that docs/fleet.md names are enough.
 #[test]
 fn the_engine_may_want_a_user_and_a_password() {
