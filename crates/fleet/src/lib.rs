@@ -7,6 +7,7 @@
 //! ```
 //! A [`Node`] belongs to one thread with a runtime of its own: no client waits for the engine.
 //!
+//! - `counted`: counts the bytes of answers
 //! - [`engine`]: connections to the engine, and commands with a time limit
 //! - [`record`]: the records of the stream
 //! - [`outbox`]: purges that wait for the engine
@@ -16,6 +17,7 @@
 //! - [`state`]: the figures for `sendoff status`, metrics and the log
 #![forbid(unsafe_code)]
 
+mod counted;
 mod engine;
 mod keys;
 mod node;

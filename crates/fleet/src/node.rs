@@ -1,6 +1,7 @@
 //! A node: connects to the engine, sends and obeys purges, and shares keys, as long as the engine
 //! serves; otherwise tries again.
 
+use std::cell::Cell;
 use std::convert::Infallible;
 use std::fmt;
 use std::sync::Arc;
@@ -15,7 +16,7 @@ use crate::engine::{Client, Connection, Trouble};
 use crate::keys::Keys;
 use crate::outbox::Outbox;
 use crate::position::Positions;
-use crate::reader::Reader;
+use crate::reader::{BATCH, Reader};
 use crate::record::add;
 use crate::state::FleetState;
 
@@ -75,6 +76,10 @@ pub struct Node {
     pub(crate) parts: Parts,
     name: String,
     client: Client,
+    /// Most records to ask for at once: half as many after each failure.
+    pub(crate) batch: Cell<u32>,
+    /// The next record is too long to be read.
+    pub(crate) skips: Cell<bool>,
 }
 
 impl fmt::Debug for Node {
@@ -104,6 +109,8 @@ impl Node {
             name: fleet.name.clone(),
             client: Client::new(fleet.engine.clone(), password),
             parts,
+            batch: Cell::new(BATCH),
+            skips: Cell::new(false),
         }
     }
 

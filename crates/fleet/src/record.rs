@@ -21,6 +21,8 @@ const KEPT: u32 = 10_000;
 pub(crate) struct Entry {
     pub(crate) id: String,
     pub(crate) record: Record,
+    /// Bytes of its fields.
+    pub(crate) len: usize,
 }
 
 /// The meaning of an entry for this node.
@@ -57,7 +59,11 @@ pub(crate) fn entries(answer: Value, me: &str) -> Option<Vec<Entry>> {
             return None;
         };
         let id = String::from_utf8(id).ok()?;
-        Some(Entry { id, record: Record::of(&fields, me) })
+        let lens = fields.iter().map(|field| match field {
+            Value::BulkString(text) => text.len(),
+            _ => 0,
+        });
+        Some(Entry { id, len: lens.sum(), record: Record::of(&fields, me) })
     };
     entries.into_iter().map(entry).collect()
 }

@@ -173,6 +173,24 @@ fn a_node_that_starts_before_its_network_waits_for_the_engine() {
     panic!("this machine is too slow for the test");
 }
 
+/// A node that has missed more than its way to the engine carries within 2 s.
+#[test]
+fn a_slow_way_to_the_engine_is_enough() {
+    let engine = Engine::start();
+    let path = engine.path("two.sock");
+    let [one, two] = Node::two([&engine.url(), &path.url()]);
+    let (a, b) = (two.keep("/page.php?a"), two.keep("/page.php?b"));
+    path.cut();
+    two.await_away();
+    engine.add_long("shop:purges", 30, 40_000);
+    one.purge("/page.php?a");
+    assert!(one.await_status(|status| status["sent"] == 1));
+    path.mend_slowly(300_000);
+    assert!(wait::until(LIMIT, || !two.keeps("/page.php?a", &a)), "{}", two.status());
+    assert!(two.keeps("/page.php?b", &b));
+    assert_eq!(two.figure("restarts"), 0);
+}
+
 /// A new front obeys the purges that the dead one has missed.
 #[test]
 fn a_front_that_died_leaves_its_place_in_the_stream() {
