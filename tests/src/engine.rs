@@ -83,6 +83,20 @@ impl Engine {
         (0..5).find_map(try_port).expect("the engine starts at no port")
     }
 
+    /// Lets the engine also listen at a port of the loopback interface. Returns the port.
+    ///
+    /// # Panics
+    /// If no port is free.
+    pub fn listen(&self) -> u16 {
+        let listen = |_| {
+            // Another process may be faster.
+            let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+            self.ask(&["CONFIG", "SET", "port", &port.to_string()]).is_ok().then_some(port)
+        };
+        self.command(&["CONFIG", "SET", "repl-diskless-sync-delay", "0"]);
+        (0..5).find_map(listen).expect("no port is free")
+    }
+
     fn try_with(options: &[&str]) -> Option<Self> {
         let options = options.iter().map(|&option| option.to_owned()).collect();
         let engine = Self { site: Site::new(), options, child: RefCell::default() };

@@ -25,7 +25,8 @@ const PAUSE: Duration = Duration::from_millis(100);
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Position {
-    /// The engine's name for its run: it changes when the engine starts, and may have lost records.
+    /// The engine's names for its run and its history: they change when the engine starts, or another
+    /// one has taken over, and records may be lost.
     pub(crate) run: String,
     pub(crate) stream: String,
     /// The last record that was read.

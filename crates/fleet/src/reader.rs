@@ -53,7 +53,7 @@ impl<'n> Reader<'n> {
             Some(known) if known.stream == *stream && known.run == run => (known, None),
             known => {
                 let why = known.map(|known| match known.stream == *stream {
-                    true => "the engine was started again",
+                    true => "the engine was started again, or was a replica",
                     false => "the fleet is another one",
                 });
                 let position = Position { run, stream: stream.clone(), last: String::new() };
@@ -171,11 +171,15 @@ async fn begin(
     Ok(position)
 }
 
-/// The engine's name for its run.
+/// The engine's names for its run, and for the history of its data: a primary that was a replica in
+/// between keeps its run, and has another history.
 async fn run(connection: &Connection) -> Result<String, Trouble> {
-    let text: String = connection.ask(cmd("INFO").arg("server")).await?;
-    let run = text.lines().find_map(|line| line.strip_prefix("run_id:"));
-    run.map(|run| run.trim().to_owned()).ok_or_else(|| Trouble::unexpected("INFO"))
+    let text: String = connection.ask(&cmd("INFO")).await?;
+    let value = |name: &str| {
+        let value = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+        value.map(str::trim).ok_or_else(|| Trouble::unexpected("INFO"))
+    };
+    Ok(format!("{} {}", value("run_id")?, value("master_replid")?))
 }
 
 fn millis(time: Duration) -> u64 {

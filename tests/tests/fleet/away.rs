@@ -191,6 +191,34 @@ fn a_slow_way_to_the_engine_is_enough() {
     assert_eq!(two.figure("restarts"), 0);
 }
 
+/// While a node is away, the engine becomes a replica of one that lacks the last purge, and then the
+/// primary again: the same process with other data.
+#[test]
+fn an_engine_that_was_a_replica_in_between_may_have_lost_purges() {
+    let engine = Engine::start();
+    let [one, two] = Node::two([&engine.url(), &engine.url()]);
+    let a = two.keep("/page.php?a");
+    let other = Engine::start();
+    let (of_primary, port) = (engine.listen(), other.listen());
+    other.command(&["REPLICAOF", "127.0.0.1", &of_primary.to_string()]);
+    let follows = |replica: &Engine| {
+        let is_up = || replica.command(&["INFO", "replication"]).contains("master_link_status:up");
+        assert!(wait::until(LIMIT, is_up));
+    };
+    let two = two.restart(&engine.url(), || {
+        follows(&other);
+        other.command(&["REPLICAOF", "NO", "ONE"]);
+        one.purge("/page.php?a");
+        assert!(one.await_status(|status| status["sent"] == 1));
+        engine.command(&["REPLICAOF", "127.0.0.1", &port.to_string()]);
+        follows(&engine);
+        engine.command(&["REPLICAOF", "NO", "ONE"]);
+    });
+    two.await_engine();
+    assert!(!two.keeps("/page.php?a", &a));
+    two.server.await_log("was a replica");
+}
+
 /// A new front obeys the purges that the dead one has missed.
 #[test]
 fn a_front_that_died_leaves_its_place_in_the_stream() {
