@@ -1,5 +1,5 @@
-//! A socket whose bytes are counted: an answer that goes on arriving is waited for, and one that is
-//! too long is not kept.
+//! A socket whose bytes are counted. Answers that go on arriving are waited for, and have a greatest
+//! length.
 
 use std::io;
 use std::pin::Pin;

@@ -11,6 +11,7 @@
 //! - [`engine`]: connections to the engine, and commands with a time limit
 //! - [`record`]: the records of the stream
 //! - [`outbox`]: purges that wait for the engine
+//! - `notes`: notes on disk that purges wait
 //! - [`position`]: the last record that this node has read, in memory and in a file
 //! - `reader`: obeys records, and finds out that some are missing
 //! - `keys`: the keys of session tickets
@@ -21,6 +22,7 @@ mod counted;
 mod engine;
 mod keys;
 mod node;
+mod notes;
 mod outbox;
 mod position;
 mod reader;

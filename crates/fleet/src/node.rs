@@ -4,6 +4,7 @@
 use std::cell::Cell;
 use std::convert::Infallible;
 use std::fmt;
+use std::future::pending;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -32,6 +33,9 @@ const LASTING: Duration = Duration::from_secs(10);
 /// The note that purges wait stays for this time after the last one, so that a stream of purges
 /// does not write it again and again.
 const QUIET: Duration = Duration::from_secs(1);
+
+/// Pause between two looks whether a server that this one has replaced has ended.
+const WATCH: Duration = Duration::from_secs(1);
 
 /// Obeys the purges of other nodes, without telling other nodes of them.
 pub trait Obey: Send + Sync {
@@ -119,14 +123,27 @@ impl Node {
         let Parts { tickets, state, .. } = &self.parts;
         let _panics = Panics(state);
         let mut keys = Keys::new(&self.name, tickets.clone(), Arc::clone(state));
-        if self.parts.positions.has_lost_purges() {
+        if self.parts.positions.begin_notes() {
             // They are unknown, so the other nodes purge everything.
             self.parts.outbox.push_everything();
         }
         tokio::select! {
             never = self.connect_always(&mut keys) => never,
             never = self.note_unsent() => never,
+            never = self.watch_predecessors() => never,
         }
+    }
+
+    /// Takes over the purges that a server could not send which this one has replaced.
+    async fn watch_predecessors(&self) -> Infallible {
+        let Parts { outbox, positions, .. } = &self.parts;
+        while positions.has_predecessors() {
+            sleep(WATCH).await;
+            if positions.has_lost_purges() {
+                outbox.push_everything();
+            }
+        }
+        pending().await
     }
 
     /// Tries again and again.

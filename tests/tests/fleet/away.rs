@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
-use sendoff_tests::{Engine, LIMIT, Request, wait};
+use sendoff_tests::{Engine, LIMIT, Request, Site, processes, wait};
 
 use crate::{Node, connect};
 
@@ -191,8 +191,8 @@ fn a_slow_way_to_the_engine_is_enough() {
     assert_eq!(two.figure("restarts"), 0);
 }
 
-/// While a node is away, the engine becomes a replica of one that lacks the last purge, and then the
-/// primary again: the same process with other data.
+/// While a node is away, the engine becomes a replica of another one, which lacks the last purge, and
+/// then the primary again: the same process with other data.
 #[test]
 fn an_engine_that_was_a_replica_in_between_may_have_lost_purges() {
     let engine = Engine::start();
@@ -246,8 +246,7 @@ fn purges_that_were_not_sent_become_one_of_everything() {
         path.cut();
         one.await_away();
         one.purge("/page.php?a");
-        let unsent = one.site.outside("pages/fleet.unsent");
-        assert!(wait::until(LIMIT, || unsent.exists()));
+        assert!(wait::until(LIMIT, || one.notes().1 == 1));
         if ends_at_once {
             let front = Pid::from_raw(one.server.front().cast_signed()).unwrap();
             kill_process(front, Signal::KILL).unwrap();
@@ -258,8 +257,51 @@ fn purges_that_were_not_sent_become_one_of_everything() {
         path.mend();
         assert!(wait::until(LIMIT, || !two.keeps("/page.php?a", &a)));
         assert!(!two.keeps("/page.php?b", &b));
-        assert!(wait::until(LIMIT, || !unsent.exists()));
+        assert!(wait::until(LIMIT, || one.notes() == (1, 0)));
     }
+}
+
+/// The same of a server that an upgrade has replaced, and that ends later.
+#[test]
+fn purges_that_an_earlier_server_could_not_send_become_one_of_everything() {
+    const WAITING: &str =
+        "<?php if ($_SERVER['REQUEST_METHOD'] == 'POST') file_get_contents('pipe');
+        file_put_contents('../runs', '.', FILE_APPEND); echo filesize('../runs');";
+    let engine = Engine::start();
+    let path = engine.path("one.sock");
+    let site = Site::with("page.php", WAITING);
+    let fifo = site.fifo("pipe");
+    let (one, two) = (Node::with(site, &path.url(), ""), Node::start(&engine.url()));
+    [&one, &two].iter().for_each(|node| node.await_engine());
+    let mut servers = vec![one.server.pid()];
+    for is_cut in [false, true] {
+        let (a, b) = (two.keep("/page.php?a"), two.keep("/page.php?b"));
+        let mut client = connect(&one);
+        client.send(Request::post("/page.php?a", "text/plain", "x").bytes());
+        let held = fifo.hold();
+        let status = ["upgrade", "--listen", &one.server.clear_addr().to_string()];
+        let said = sendoff_tests::sendoff(one.site.root(), &status).unwrap();
+        let new = said.split(' ').nth(2).unwrap().parse().unwrap();
+        let old = servers.last().copied().unwrap();
+        servers.push(new);
+        if is_cut {
+            path.cut();
+        }
+        drop(held);
+        assert_eq!(client.response("POST").status(), 200);
+        assert!(wait::until(LIMIT, || !processes::runs(old)));
+        if is_cut {
+            assert!(two.keeps("/page.php?a", &a) && two.keeps("/page.php?b", &b));
+            path.mend();
+        }
+        assert!(wait::until(LIMIT, || !two.keeps("/page.php?a", &a)));
+        assert!(wait::until(LIMIT, || one.notes() == (1, 0)), "{:?}", one.notes());
+        assert!(wait::until(LIMIT, || two.keeps("/page.php?b", &b) != is_cut));
+    }
+    processes::signal(servers[2], Signal::TERM);
+    assert!(wait::until(LIMIT, || !processes::runs(servers[2])));
+    let (status, log) = one.server.await_end();
+    assert!(status.success(), "{log}");
 }
 
 /// A reload joins a fleet, changes it, and leaves it.
