@@ -45,7 +45,7 @@
 #define COUNTER_EVERYTHING 1
 
 /* purges.rs */
-uint64_t *sendoff_purges_create(void);
+uint64_t *sendoff_purges_open(void);
 uint32_t sendoff_purges_counter(const char *tag, size_t len);
 
 typedef struct {
@@ -139,7 +139,7 @@ void fragments_startup(zend_long size)
 	if (made == MAP_FAILED) {
 		return;
 	}
-	counters = sendoff_purges_create();
+	counters = sendoff_purges_open();
 	if (!counters || !make_locks(made)) {
 		munmap(made, all);
 		return;

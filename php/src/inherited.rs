@@ -31,6 +31,9 @@ pub(crate) struct Inherited {
     /// The folder of the pool's control group, if it has one (inherited descriptor).
     #[arg(long, value_name = "N")]
     pub(crate) group_fd: Option<RawFd>,
+    /// The counters by which fragments are purged (inherited descriptor).
+    #[arg(long, value_name = "N")]
+    pub(crate) purges_fd: Option<RawFd>,
     /// The folder that the server works in, if the program was started in another one (inherited
     /// descriptor).
     #[arg(long, value_name = "N")]

@@ -14,6 +14,7 @@ use crate::failure::Failure;
 use crate::inherited::{Inherited, take};
 use crate::master::{Master, Role};
 use crate::pool::Ends;
+use crate::purges;
 use crate::slot::WorkerStart;
 use crate::start;
 
@@ -56,6 +57,8 @@ impl Prepared {
         let number = inherited.pool;
         let no_pool = || Failure::Internal(format!("the configuration has no pool {number}"));
         start::check(config.pools.get(number).ok_or_else(no_pool)?)?;
+        let purges = inherited.purges_fd.map(|number| take("--purges-fd", number)).transpose()?;
+        purges.into_iter().for_each(purges::inherit);
         let said = inherited.said_fd.map(|number| take("--said-fd", number)).transpose()?;
         let started =
             inherited.started_fd.map(|number| take("--started-fd", number)).transpose()?;

@@ -2,24 +2,42 @@
 #![allow(unsafe_code, reason = "functions for C")]
 
 use std::ffi::c_char;
+use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::OnceLock;
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 use sendoff_sys::purges::{PurgeCounters, counter_of};
 
-/// Made by the master when PHP starts; workers inherit the memory.
+/// Opened by the master when PHP starts; workers inherit the memory.
 static COUNTERS: OnceLock<(PurgeCounters, OwnedFd)> = OnceLock::new();
+
+/// The counters of the server, which earlier and later masters of the pool have, too.
+static INHERITED: Mutex<Option<OwnedFd>> = Mutex::new(None);
+
+/// Takes the counters of the server, before PHP starts.
+pub(crate) fn inherit(counters: OwnedFd) {
+    *INHERITED.lock().unwrap_or_else(PoisonError::into_inner) = Some(counters);
+}
+
+/// The counters of the server, or new ones.
+fn open() -> io::Result<(PurgeCounters, OwnedFd)> {
+    let inherited = INHERITED.lock().unwrap_or_else(PoisonError::into_inner).take();
+    match inherited {
+        Some(fd) => Ok((PurgeCounters::open(&fd)?, fd)),
+        None => PurgeCounters::create(),
+    }
+}
 
 /// The descriptor of the counters, for the front. `None`: the pool keeps no fragments.
 pub(crate) fn counters() -> Option<BorrowedFd<'static>> {
     COUNTERS.get().map(|(_, fd)| fd.as_fd())
 }
 
-/// Makes the counters. Returns their address, which is valid until the process ends, also in forked
+/// Opens the counters. Returns their address, which is valid until the process ends, also in forked
 /// children; NULL after an error.
 #[unsafe(no_mangle)]
-extern "C" fn sendoff_purges_create() -> *mut u64 {
-    match PurgeCounters::create() {
+extern "C" fn sendoff_purges_open() -> *mut u64 {
+    match open() {
         Ok(counters) => COUNTERS.get_or_init(|| counters).0.start(),
         Err(_) => std::ptr::null_mut(),
     }

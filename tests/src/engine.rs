@@ -1,11 +1,15 @@
 //! A Redis or Valkey that several nodes share.
 
 use std::cell::RefCell;
-use std::fs::{self, File};
-use std::net::TcpListener;
-use std::os::unix::fs::symlink;
+use std::fs::{self, File, Permissions};
+use std::io::{self, Read, Write};
+use std::net::{Shutdown, TcpListener};
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -77,6 +81,20 @@ impl Engine {
             Some((engine?, port))
         };
         (0..5).find_map(try_port).expect("the engine starts at no port")
+    }
+
+    /// Lets the engine also listen at a port of the loopback interface. Returns the port.
+    ///
+    /// # Panics
+    /// If no port is free.
+    pub fn listen(&self) -> u16 {
+        let listen = |_| {
+            // Another process may be faster.
+            let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+            self.ask(&["CONFIG", "SET", "port", &port.to_string()]).is_ok().then_some(port)
+        };
+        self.command(&["CONFIG", "SET", "repl-diskless-sync-delay", "0"]);
+        (0..5).find_map(listen).expect("no port is free")
     }
 
     fn try_with(options: &[&str]) -> Option<Self> {
@@ -153,6 +171,25 @@ impl Engine {
         }
     }
 
+    /// Adds records to a stream whose field `purge` has this number of bytes and means nothing.
+    pub fn add_long(&self, stream: &str, records: usize, bytes: usize) {
+        let script = "for n = 1, ARGV[1] do redis.call('XADD', KEYS[1], '*', 'v', '1', 'by', 'y', \
+                      'purge', string.rep('x', ARGV[2])) end";
+        let [records, bytes] = [records, bytes].map(|number| number.to_string());
+        self.command(&["EVAL", script, "1", stream, &records, &bytes]);
+    }
+
+    /// A figure of a section of `INFO`.
+    ///
+    /// # Panics
+    /// If there is none.
+    pub fn figure(&self, section: &str, name: &str) -> u64 {
+        let info = self.command(&["INFO", section]);
+        let line = info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+        let digits = line.unwrap().trim_start_matches("calls=").split(',').next().unwrap();
+        digits.trim().parse().unwrap()
+    }
+
     /// A path of its own to the engine, which can be cut.
     pub fn path(&self, name: &str) -> EnginePath<'_> {
         let path = EnginePath { engine: self, at: self.site.outside(name) };
@@ -174,7 +211,7 @@ impl Drop for Engine {
         if self.child.borrow().is_some() {
             self.kill();
         }
-        if std::thread::panicking() {
+        if thread::panicking() {
             let log = fs::read_to_string(self.log()).unwrap_or_default();
             eprintln!("--- the engine's log ---\n{log}");
         }
@@ -200,6 +237,32 @@ impl EnginePath<'_> {
     pub fn cut(&self) {
         fs::remove_file(&self.at).unwrap();
         self.engine.command(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]);
+    }
+
+    /// Mends it, for this number of bytes in a second to the node.
+    ///
+    /// # Panics
+    /// If it is not cut.
+    pub fn mend_slowly(&self, rate: usize) {
+        let (listener, socket) = (UnixListener::bind(&self.at).unwrap(), self.engine.socket());
+        fs::set_permissions(&self.at, Permissions::from_mode(0o777)).unwrap();
+        thread::spawn(move || {
+            for node in listener.incoming() {
+                let (mut node, mut engine) = (node.unwrap(), UnixStream::connect(&socket).unwrap());
+                let (mut to, mut from) = (engine.try_clone().unwrap(), node.try_clone().unwrap());
+                // Both directions end with their connections.
+                thread::spawn(move || drop(io::copy(&mut from, &mut to)));
+                thread::spawn(move || {
+                    let mut piece = vec![0; rate / 20];
+                    while let Ok(read @ 1..) = engine.read(&mut piece)
+                        && node.write_all(&piece[..read]).is_ok()
+                    {
+                        thread::sleep(Duration::from_secs(1) / 20);
+                    }
+                    let _ = node.shutdown(Shutdown::Both);
+                });
+            }
+        });
     }
 
     /// Mends it.

@@ -174,9 +174,22 @@ pub const RING: [&str; 2] = ["/memfd:sendoff-ring", "/memfd:sendoff-claims"];
 /// The kernel's name for blobs in `/proc/PID/fd`.
 pub const BLOB: &str = "/memfd:sendoff-blob";
 
+/// The most resident memory that a process has had, in bytes.
+///
+/// # Panics
+/// If there is no such process.
+pub fn peak_memory(pid: u32) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let kibibytes = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+    kibibytes.trim_end_matches("kB").trim().parse::<u64>().unwrap() << 10
+}
+
 /// The beginning of the kernel's name, in `/proc/PID/fd`, for the front's copies of handed-over
 /// files.
 pub const SNAPSHOT: &str = "/memfd:sendoff-snapshot";
+
+/// The file of the counters by which fragments of scripts are purged.
+pub const PURGES: &str = "/memfd:sendoff-purges";
 
 /// The number of TCP sockets of a process, without listeners.
 pub fn connections(pid: u32) -> usize {

@@ -591,12 +591,14 @@ impl Process {
                 && !target.contains(&*root)
                 && !target.starts_with(processes::BLOB)
                 && !target.starts_with(processes::SNAPSHOT)
+                && !target.starts_with(processes::PURGES)
                 && !processes::RING.iter().any(|file| target.starts_with(file))
                 // The listening socket of a pool with a program.
                 && !target.ends_with(".pool (deleted)")
-                // The journal of kept pages, whose folder the scenario may have removed before the
-                // server ends.
+                // The journal of kept pages and the note of unsent purges, whose folder the
+                // scenario may have removed before the server ends.
                 && !target.ends_with("/purges (deleted)")
+                && !target.contains("/fleet.unsent.")
         };
         leaks.extend(processes::descriptors(front).into_iter().filter(is_body));
         // The front keeps blobs as long as their worker does, which may be a process of php-fpm.

@@ -1,6 +1,8 @@
 //! Connections to the engine.
 
 use std::fmt;
+use std::mem::replace;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,8 +18,14 @@ use tokio::task::{JoinHandle, spawn_local};
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
-/// Time limit for a connection with its handshakes, and for the answer to a command.
+use crate::counted::{Count, Counted, MAX_ANSWER};
+
+/// Time limit for a connection with its handshakes, and for the answer to a command, or for a part
+/// of it if the answer goes on arriving.
 pub(crate) const LIMIT: Duration = Duration::from_secs(2);
+
+/// Most such parts: a slow way to the engine needs more than one for a batch of long records.
+const MOST_PARTS: usize = 30;
 
 /// The reason why the engine does not serve: a sentence about it.
 #[derive(Debug, PartialEq, Eq)]
@@ -62,6 +70,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Stream for S {}
 /// A connection. It answers commands in their order.
 pub(crate) struct Connection {
     commands: MultiplexedConnection,
+    count: Count,
     driver: JoinHandle<()>,
 }
 
@@ -88,13 +97,15 @@ impl Client {
     /// Makes a connection and logs in.
     pub(crate) async fn connect(&self) -> Result<Connection, Trouble> {
         let connecting = async {
-            let stream = self.stream().await.map_err(Trouble)?;
+            let count = Count::default();
+            let socket = self.stream().await.map_err(Trouble)?;
+            let stream = Counted { socket, count: count.clone() };
             // The limits are here: some answers are held back.
             let config = AsyncConnectionConfig::new().set_response_timeout(None);
             let connected =
                 MultiplexedConnection::new_with_config(&self.login, stream, config).await;
             let (commands, driver) = connected?;
-            Ok(Connection { commands, driver: spawn_local(driver) })
+            Ok(Connection { commands, count, driver: spawn_local(driver) })
         };
         timeout(LIMIT, connecting).await.unwrap_or_else(|_| Err(Trouble::late()))
     }
@@ -156,14 +167,51 @@ impl Connection {
         hold: Duration,
     ) -> Result<T, Trouble> {
         let mut commands = self.commands.clone();
-        let answer = timeout(LIMIT + hold, commands.req_packed_command(command)).await;
-        let value = answer.map_err(|_| Trouble::late())??;
+        self.count.begin();
+        let mut answer = pin!(commands.req_packed_command(command));
+        let (mut known, mut limit) = (0, LIMIT + hold);
+        for _ in 0..MOST_PARTS {
+            if let Ok(answer) = timeout(limit, &mut answer).await {
+                return Self::read(answer?);
+            }
+            let before = replace(&mut known, self.count.bytes());
+            if known == before {
+                break;
+            }
+            limit = LIMIT;
+        }
+        Err(Trouble::late())
+    }
+
+    /// True if the last answer was too long.
+    pub(crate) fn had_too_much(&self) -> bool {
+        self.count.bytes() > MAX_ANSWER
+    }
+
+    fn read<T: FromRedisValue>(value: Value) -> Result<T, Trouble> {
         T::from_redis_value(value).map_err(|error| Trouble(error.to_string()))
+    }
+
+    /// The answer to a command, or a sentence with which the engine refuses it: the connection still
+    /// serves then.
+    pub(crate) async fn ask_for<T: FromRedisValue>(
+        &self,
+        command: &Cmd,
+    ) -> Result<Result<T, String>, Trouble> {
+        let mut commands = self.commands.clone();
+        self.count.begin();
+        match timeout(LIMIT, commands.req_packed_command(command)).await {
+            Err(_) => Err(Trouble::late()),
+            Ok(Err(error)) if error.code().is_some() => Ok(Err(error.to_string())),
+            Ok(Err(error)) => Err(error.into()),
+            Ok(Ok(value)) => Ok(T::from_redis_value(value).map_err(|error| error.to_string())),
+        }
     }
 
     /// Sends several commands at once, and waits until all have succeeded.
     pub(crate) async fn ask_all(&self, commands: &Pipeline) -> Result<(), Trouble> {
         let mut connection = self.commands.clone();
+        self.count.begin();
         let answers = timeout(LIMIT, commands.query_async::<Vec<Value>>(&mut connection)).await;
         answers.map_err(|_| Trouble::late())??;
         Ok(())

@@ -63,10 +63,17 @@ impl Keys {
         }
     }
 
-    /// Takes over the keys of other nodes, and makes those that are missing.
+    /// Takes over the keys of other nodes, and makes those that are missing. An engine that refuses
+    /// them still serves purges.
     pub(crate) async fn look(&mut self, connection: &Connection) -> Result<(), Trouble> {
         let asked = Instant::now();
-        let (seconds, micros): (u64, u64) = connection.ask(&cmd("TIME")).await?;
+        let (seconds, micros) = match connection.ask_for::<(u64, u64)>(&cmd("TIME")).await? {
+            Ok(time) => time,
+            Err(why) => {
+                self.state.note_keyless("TIME", &why);
+                return Ok(());
+            }
+        };
         let now = clock(seconds, micros).ok_or_else(|| Trouble::unexpected("TIME"))?;
         let mut known = BTreeMap::new();
         for period in periods(now) {
@@ -84,7 +91,7 @@ impl Keys {
     }
 
     /// The key of a period; `None`: the period is over and had none, or the engine has something
-    /// else at its place.
+    /// else at its place, or refuses it.
     async fn key(
         &self,
         connection: &Connection,
@@ -105,19 +112,28 @@ impl Keys {
             let mut set = cmd("SET");
             let left = u64::try_from(left.as_millis()).unwrap_or(u64::MAX).max(1);
             set.arg(&name).arg(self.sealed(&name, key)?).arg("NX").arg("PX").arg(left);
-            connection.ask::<Value>(&set).await?;
+            if let Err(why) = connection.ask_for::<Value>(&set).await? {
+                self.state.note_keyless(&name, &why);
+            }
         }
-        let key: Option<Vec<u8>> = connection.ask(cmd("GET").arg(&name)).await?;
-        let Some(key) = key else { return Ok(None) };
-        let key = match &self.seal {
-            Some(seal) => seal.open(&name, &key),
-            None => Some(key),
+        let key = match connection.ask_for::<Option<Vec<u8>>>(cmd("GET").arg(&name)).await? {
+            Ok(Some(value)) => {
+                let key = self.opened(&name, value);
+                key.ok_or_else(|| "it is no key for session tickets".into())
+            }
+            Ok(None) => return Ok(None),
+            Err(why) => Err(why),
         };
-        let key = key.and_then(|key| key.try_into().ok());
-        if key.is_none() {
-            self.state.note_broken(&name, "it is no key for session tickets");
-        }
-        Ok(key)
+        Ok(key.inspect_err(|why| self.state.note_keyless(&name, why)).ok())
+    }
+
+    /// The key in a value of the engine.
+    fn opened(&self, name: &str, value: Vec<u8>) -> Option<[u8; LEN]> {
+        let key = match &self.seal {
+            Some(seal) => seal.open(name, &value)?,
+            None => value,
+        };
+        key.try_into().ok()
     }
 
     fn sealed(&self, name: &str, key: &[u8]) -> Result<Vec<u8>, Trouble> {

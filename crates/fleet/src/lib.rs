@@ -10,9 +10,11 @@
 //! A [`Node`] belongs to one thread with a runtime of its own: no client waits for the engine.
 //! [`SealedValues`] belong to the process for certificates.
 //!
+//! - `counted`: counts the bytes of answers
 //! - [`engine`]: connections to the engine, and commands with a time limit
 //! - [`record`]: the records of streams
 //! - [`outbox`]: purges that wait for the engine
+//! - `notes`: notes on disk that purges wait
 //! - [`position`]: the last record that this node has read, in memory and in a file
 //! - `reader`: obeys records, and finds out that some are missing
 //! - `counts`: counts of requests, for limits that the nodes share
@@ -22,11 +24,13 @@
 //! - [`state`]: the figures for `sendoff status`, metrics and the log
 #![forbid(unsafe_code)]
 
+mod counted;
 mod counts;
 mod engine;
 mod keys;
 mod lock;
 mod node;
+mod notes;
 mod outbox;
 mod position;
 mod reader;

@@ -1,8 +1,10 @@
 //! A node: connects to the engine, sends and obeys purges, and shares keys and counts, as long as
 //! the engine serves; otherwise tries again.
 
+use std::cell::Cell;
 use std::convert::Infallible;
 use std::fmt;
+use std::future::pending;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,7 +18,7 @@ use crate::engine::{Client, Connection, Trouble};
 use crate::keys::Keys;
 use crate::outbox::Outbox;
 use crate::position::Positions;
-use crate::reader::Reader;
+use crate::reader::{BATCH, Reader};
 use crate::record::{PURGES, add};
 use crate::state::FleetState;
 
@@ -32,6 +34,9 @@ const LASTING: Duration = Duration::from_secs(10);
 /// The note that purges wait stays for this time after the last one, so that a stream of purges
 /// does not write it again and again.
 const QUIET: Duration = Duration::from_secs(1);
+
+/// Pause between two looks whether a server that this one has replaced has ended.
+const WATCH: Duration = Duration::from_secs(1);
 
 /// Obeys the purges of other nodes, without telling other nodes of them.
 pub trait Obey: Send + Sync {
@@ -60,8 +65,7 @@ pub struct Parts {
     pub counts: Arc<dyn Counts>,
     /// The figures.
     pub state: Arc<FleetState>,
-    /// Becomes true once all purges have been obeyed that were made before the server started, or
-    /// the engine does not serve.
+    /// Becomes true once all purges have been obeyed that were made before the server started.
     pub is_settled: watch::Sender<bool>,
 }
 
@@ -82,6 +86,10 @@ pub struct Node {
     name: String,
     seal_key: Option<SealKey>,
     client: Client,
+    /// Most records to ask for at once: half as many after each failure.
+    pub(crate) batch: Cell<u32>,
+    /// The next record is too long to be read.
+    pub(crate) skips: Cell<bool>,
 }
 
 impl fmt::Debug for Node {
@@ -113,6 +121,8 @@ impl Node {
             seal_key: secrets.seal_key.clone(),
             client: Client::new(fleet.engine.clone(), secrets.engine_password.as_ref()),
             parts,
+            batch: Cell::new(BATCH),
+            skips: Cell::new(false),
         }
     }
 
@@ -122,14 +132,27 @@ impl Node {
         let _panics = Panics(state);
         let seal = self.seal_key.as_ref().map(Seal::new);
         let mut keys = Keys::new(&self.name, seal, tickets.clone(), Arc::clone(state));
-        if self.parts.positions.has_lost_purges() {
+        if self.parts.positions.begin_notes() {
             // They are unknown, so the other nodes purge everything.
             self.parts.outbox.push_everything();
         }
         tokio::select! {
             never = self.connect_always(&mut keys) => never,
             never = self.note_unsent() => never,
+            never = self.watch_predecessors() => never,
         }
+    }
+
+    /// Takes over the purges that a server could not send which this one has replaced.
+    async fn watch_predecessors(&self) -> Infallible {
+        let Parts { outbox, positions, .. } = &self.parts;
+        while positions.has_predecessors() {
+            sleep(WATCH).await;
+            if positions.has_lost_purges() {
+                outbox.push_everything();
+            }
+        }
+        pending().await
     }
 
     /// Tries again and again.
@@ -139,7 +162,6 @@ impl Node {
             let begun = Instant::now();
             let Err(Trouble(why)) = self.session(keys).await;
             self.parts.state.away(&why);
-            self.parts.is_settled.send_replace(true);
             if begun.elapsed() > LASTING {
                 pause = FIRST_PAUSE;
             }

@@ -1,6 +1,5 @@
 //! The last record that this node has read.
 
-use std::fs::File;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -9,11 +8,10 @@ use std::time::{Duration, Instant};
 use sendoff_report::seldom::Seldom;
 use serde::{Deserialize, Serialize};
 
+use crate::notes::Notes;
+
 /// The file in the folder of kept pages.
 const NAME: &str = "fleet";
-
-/// A file that is there while purges wait: if the process ends before they are sent, they are lost.
-const UNSENT: &str = "fleet.unsent";
 
 /// Most bytes of the file.
 const MAX_LEN: u64 = 4096;
@@ -25,7 +23,8 @@ const PAUSE: Duration = Duration::from_millis(100);
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Position {
-    /// The engine's name for its run: it changes when the engine starts, and may have lost records.
+    /// The engine's names for its run and its history: they change when the engine starts, or another
+    /// one has taken over, and records may be lost.
     pub(crate) run: String,
     pub(crate) stream: String,
     /// The last record that was read.
@@ -37,6 +36,7 @@ pub(crate) struct Position {
 #[derive(Debug)]
 pub struct Positions {
     folder: Option<PathBuf>,
+    notes: Option<Notes>,
     known: Mutex<Known>,
     said: Seldom,
 }
@@ -56,8 +56,8 @@ impl Positions {
     pub fn new(folder: Option<&Path>) -> Self {
         let position = folder.and_then(|folder| read(&folder.join(NAME)));
         let known = Known { position, written: None, is_saved: true };
-        let folder = folder.map(Path::to_owned);
-        Self { folder, known: Mutex::new(known), said: Seldom::new() }
+        let (notes, folder) = (folder.map(Notes::new), folder.map(Path::to_owned));
+        Self { folder, notes, known: Mutex::new(known), said: Seldom::new() }
     }
 
     pub(crate) fn get(&self) -> Option<Position> {
@@ -92,24 +92,34 @@ impl Positions {
         }
     }
 
-    /// True if an earlier process has ended with purges that it had not sent.
+    /// Begins to note whether purges wait. Returns true if an earlier process has ended with purges
+    /// that it had not sent.
+    pub(crate) fn begin_notes(&self) -> bool {
+        self.with_notes(Notes::begin)
+    }
+
+    /// True if such a process may still run.
+    pub(crate) fn has_predecessors(&self) -> bool {
+        self.notes.as_ref().is_some_and(Notes::has_others)
+    }
+
+    /// True if one of them has ended meanwhile with purges that it had not sent.
     pub(crate) fn has_lost_purges(&self) -> bool {
-        self.folder.as_ref().is_some_and(|folder| folder.join(UNSENT).exists())
+        self.with_notes(Notes::look)
     }
 
     /// Notes that purges wait, or that all have been sent.
     pub fn note_unsent(&self, is_unsent: bool) {
-        let Some(path) = self.folder.as_ref().map(|folder| folder.join(UNSENT)) else { return };
-        let done = match is_unsent {
-            true => File::create(path).map(drop),
-            false => std::fs::remove_file(path),
-        };
-        if let Err(error) = done
-            && error.kind() != io::ErrorKind::NotFound
-            && self.said.is_due()
-        {
-            tracing::warn!(%error, "purges that wait are lost if the server ends now");
-        }
+        self.with_notes(|notes| notes.note(is_unsent));
+    }
+
+    fn with_notes<T: Default>(&self, call: impl FnOnce(&Notes) -> io::Result<T>) -> T {
+        let done = self.notes.as_ref().map(call).transpose().inspect_err(|error| {
+            if self.said.is_due() {
+                tracing::warn!(%error, "purges that wait are lost if the server ends now");
+            }
+        });
+        done.unwrap_or_default().unwrap_or_default()
     }
 
     fn lock(&self) -> MutexGuard<'_, Known> {

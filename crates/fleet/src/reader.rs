@@ -2,7 +2,10 @@
 //!
 //! Each look at the stream begins with the last record that is known. If it is no longer there, the
 //! stream was trimmed beyond it, or the engine has lost it, and records behind it may be gone as
-//! well: all pages are purged, and the node goes on at a mark of its own.
+//! well: all pages are purged, and the node goes on at a mark of its own. So it does if a record is too
+//! long to be read.
+//!
+//! Few records are asked for at once if more of them have not come in time.
 
 use std::convert::Infallible;
 use std::time::{Duration, Instant};
@@ -12,14 +15,18 @@ use redis::{Value, cmd};
 use crate::engine::{Connection, Trouble};
 use crate::node::Node;
 use crate::position::Position;
-use crate::record::{Entry, PURGES, Record, add, entries};
+use crate::record::{Entry, MAX_PURGE, PURGES, Record, add, entries};
 
 /// The time for which the engine holds a question for new records back. Between two questions a
 /// node notices that the engine has lost its data.
 const HOLD: Duration = Duration::from_secs(2);
 
-/// Most records of one answer.
-const BATCH: u32 = 256;
+/// Most new records of one answer. Together with the last known one the longest ones have 8 MiB.
+pub(crate) const BATCH: u32 = 128;
+
+/// Bytes above which the last record is not read again with each look. The longest of a node has
+/// fewer.
+const LONG: usize = 2 * MAX_PURGE;
 
 /// The least time between two losses of the last record. If the engine loses it sooner, the node
 /// tries again later, instead of purging all pages again and again.
@@ -46,7 +53,7 @@ impl<'n> Reader<'n> {
             Some(known) if known.stream == *stream && known.run == run => (known, None),
             known => {
                 let why = known.map(|known| match known.stream == *stream {
-                    true => "the engine was started again",
+                    true => "the engine was started again, or was a replica",
                     false => "the fleet is another one",
                 });
                 let position = Position { run, stream: stream.clone(), last: String::new() };
@@ -54,6 +61,9 @@ impl<'n> Reader<'n> {
             }
         };
         let mut reader = Self { node, connection, position, marked };
+        if node.skips.take() {
+            reader.begin("a record of the stream is too long to be read").await?;
+        }
         while reader.read().await? > 0 {}
         Ok(reader)
     }
@@ -77,9 +87,16 @@ impl<'n> Reader<'n> {
     /// Obeys the records that are there. Returns their number, or 1 if all pages were purged.
     async fn read(&mut self) -> Result<usize, Trouble> {
         let Position { stream, last, .. } = &self.position;
+        let batch = &self.node.batch;
         let mut range = cmd("XRANGE");
-        range.arg(stream).arg(last).arg("+").arg("COUNT").arg(BATCH + 1);
-        let answer = self.connection.ask(&range).await?;
+        range.arg(stream).arg(last).arg("+").arg("COUNT").arg(batch.get() + 1);
+        let answer = self.connection.ask(&range).await.inspect_err(|_| {
+            let has_too_much = self.connection.had_too_much();
+            self.node.skips.set(has_too_much && batch.get() == 1);
+            // No number of records that nodes have written is too much.
+            batch.set(if has_too_much { 1 } else { (batch.get() / 2).max(1) });
+        })?;
+        batch.set((batch.get() * 2).min(BATCH));
         let entries =
             entries(&PURGES, answer, &self.node.me).ok_or_else(|| Trouble::unexpected("XRANGE"))?;
         let (known, new) = match entries.split_first() {
@@ -90,12 +107,10 @@ impl<'n> Reader<'n> {
             if self.marked.is_some_and(|marked| marked.elapsed() < LASTING) {
                 return Err(Trouble("it loses the records of its stream".to_owned()));
             }
-            let why = Some("the stream no longer has the last record that this node has read");
-            self.position = begin(self.node, self.connection, self.position.clone(), why).await?;
-            self.marked = Some(Instant::now());
+            self.begin("the stream no longer has the last record that this node has read").await?;
             return Ok(1);
         }
-        for Entry { id, record } in new {
+        for Entry { id, record, .. } in new {
             self.obey(id, record);
         }
         if new.iter().any(|entry| entry.record == Record::Newer) {
@@ -105,8 +120,21 @@ impl<'n> Reader<'n> {
         if let Some(entry) = new.last() {
             self.position.last.clone_from(&entry.id);
             self.node.parts.positions.set(self.position.clone());
+            if entry.len > LONG {
+                // The next looks begin with this mark.
+                let mark = add(&PURGES, &self.position.stream, &self.node.me, None);
+                self.connection.ask::<Value>(&mark).await?;
+            }
         }
         Ok(new.len())
+    }
+
+    /// Purges all pages, and goes on at a mark.
+    async fn begin(&mut self, why: &str) -> Result<(), Trouble> {
+        let position = self.position.clone();
+        self.position = begin(self.node, self.connection, position, Some(why)).await?;
+        self.marked = Some(Instant::now());
+        Ok(())
     }
 
     fn obey(&self, id: &str, record: &Record) {
@@ -143,11 +171,15 @@ async fn begin(
     Ok(position)
 }
 
-/// The engine's name for its run.
+/// The engine's names for its run, and for the history of its data: a primary that was a replica in
+/// between keeps its run, and has another history.
 async fn run(connection: &Connection) -> Result<String, Trouble> {
-    let text: String = connection.ask(cmd("INFO").arg("server")).await?;
-    let run = text.lines().find_map(|line| line.strip_prefix("run_id:"));
-    run.map(|run| run.trim().to_owned()).ok_or_else(|| Trouble::unexpected("INFO"))
+    let text: String = connection.ask(&cmd("INFO")).await?;
+    let value = |name: &str| {
+        let value = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+        value.map(str::trim).ok_or_else(|| Trouble::unexpected("INFO"))
+    };
+    Ok(format!("{} {}", value("run_id")?, value("master_replid")?))
 }
 
 fn millis(time: Duration) -> u64 {

@@ -36,6 +36,8 @@ pub(crate) const COUNTS: Stream = Stream { content: "counts", most: MAX_CONTENT,
 pub(crate) struct Entry {
     pub(crate) id: String,
     pub(crate) record: Record,
+    /// Bytes of its fields.
+    pub(crate) len: usize,
 }
 
 /// The meaning of an entry for this node.
@@ -72,7 +74,11 @@ pub(crate) fn entries(stream: &Stream, answer: Value, me: &str) -> Option<Vec<En
             return None;
         };
         let id = String::from_utf8(id).ok()?;
-        Some(Entry { id, record: Record::of(stream, &fields, me) })
+        let lens = fields.iter().map(|field| match field {
+            Value::BulkString(text) => text.len(),
+            _ => 0,
+        });
+        Some(Entry { id, len: lens.sum(), record: Record::of(stream, &fields, me) })
     };
     entries.into_iter().map(entry).collect()
 }

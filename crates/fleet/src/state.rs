@@ -16,6 +16,7 @@ pub struct FleetState {
     away: Seldom,
     newer: Seldom,
     broken: Seldom,
+    keyless: Seldom,
 }
 
 #[derive(Debug, Default)]
@@ -50,8 +51,8 @@ impl FleetState {
     /// The node is alone. `outbox`: the purges that wait for the engine.
     #[must_use]
     pub fn new(outbox: Arc<Outbox>) -> Self {
-        let [away, newer, broken] = [(); 3].map(|()| Seldom::new());
-        Self { outbox, inner: Mutex::default(), away, newer, broken }
+        let [away, newer, broken, keyless] = [(); 4].map(|()| Seldom::new());
+        Self { outbox, inner: Mutex::default(), away, newer, broken, keyless }
     }
 
     /// The node belongs to a fleet with this name and engine from now on, or is alone.
@@ -150,6 +151,17 @@ impl FleetState {
         self.lock().broken += 1;
         if self.broken.is_due() {
             tracing::error!(key, "the fleet's engine has what no node has written: {why}");
+        }
+    }
+
+    /// The engine refuses a key of session tickets, or has something else in its place.
+    pub(crate) fn note_keyless(&self, key: &str, why: &str) {
+        self.lock().broken += 1;
+        if self.keyless.is_due() {
+            tracing::error!(
+                key,
+                "sessions of TLS are not resumed on other nodes, purges are exchanged: {why}"
+            );
         }
     }
 

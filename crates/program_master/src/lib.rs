@@ -24,6 +24,7 @@ const NOT_RUN: i32 = 127;
 
 /// Keeps the processes until the supervisor or the front no longer needs them. `socket` is the
 /// pool socket, whose other end the front has, and `group` the control group of this process.
+/// `purges`: the counters by which fragments are purged; `None`: new ones.
 /// `report` gets the reason why a new process could not execute the program; that process then
 /// ends.
 ///
@@ -33,12 +34,13 @@ pub fn run(
     config: &Config,
     pool: &PoolConfig,
     program: &Program,
-    listener: PoolListener,
-    socket: OwnedFd,
+    (listener, socket): (PoolListener, OwnedFd),
+    purges: Option<OwnedFd>,
     group: Option<PoolGroup>,
     report: impl FnOnce(&io::Error),
 ) -> io::Result<()> {
-    let master = Master::new(config, pool, program, listener, socket, MemoryWatch::new(group))?;
+    let memory = MemoryWatch::new(group);
+    let master = Master::new(config, pool, program, listener, socket, purges, memory)?;
     match master.run()? {
         Role::Master => Ok(()),
         Role::Process(start) => {

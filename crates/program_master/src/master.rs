@@ -35,8 +35,9 @@ const SAME_MOMENT: Duration = Duration::from_secs(1);
 const TELL_AGAIN: Duration = Duration::from_millis(100);
 
 /// Makes the memory of fragments. `None`: there is none, so fragments are made each time.
-fn fragments(pool: &PoolConfig, size: u64) -> Option<[OwnedFd; 2]> {
-    let made = usize::try_from(size).map_err(io::Error::other).and_then(Fragments::create);
+fn fragments(pool: &PoolConfig, size: u64, purges: Option<OwnedFd>) -> Option<[OwnedFd; 2]> {
+    let make = |size| Fragments::purged_by(purges, size);
+    let made = usize::try_from(size).map_err(io::Error::other).and_then(make);
     let made = made.inspect_err(|error| {
         tracing::error!(pool = pool.name, %error, "no memory for fragments, which are not kept");
     });
@@ -134,9 +135,10 @@ impl<'a> Master<'a> {
         program: &'a Program,
         listener: PoolListener,
         socket: OwnedFd,
+        purges: Option<OwnedFd>,
         memory: MemoryWatch,
     ) -> io::Result<Self> {
-        let fragments = program.fragments.and_then(|size| fragments(pool, size));
+        let fragments = program.fragments.and_then(|size| fragments(pool, size, purges));
         Ok(Self {
             fragments,
             config,

@@ -34,6 +34,8 @@ const CONFIG: &str = "--config-fd";
 const LISTENERS: &str = "--listeners";
 const POOLS: &str = "--pool-fds";
 const KEYS: &str = "--keys-fd";
+/// The option with the counters by which fragments are purged.
+const PURGES: &str = "--purges-fd";
 /// The option with the file for the messages that PHP prints at its start.
 const SAID: &str = "--said-fd";
 
@@ -345,6 +347,12 @@ impl Recipe {
     /// [`forget_said`](Self::forget_said).
     pub(crate) fn telling(mut self, said: OwnedFd) -> Self {
         self.inherited.push(InheritedDescriptors::one(SAID, said));
+        self
+    }
+
+    /// The child purges the fragments that it keeps by these counters; `None`: by its own.
+    pub(crate) fn purging(mut self, counters: Option<OwnedFd>) -> Self {
+        self.inherited.extend(counters.map(|fd| InheritedDescriptors::one(PURGES, fd)));
         self
     }
 

@@ -36,6 +36,7 @@ pub(crate) fn run(inherited: &Inherited) -> Result<(), Failure> {
     let ready = take(inherited.ready_fd)?;
     let orders = take(inherited.orders_fd)?;
     let explain = inherited.explain_fd.map(take).transpose()?.and_then(read_secret);
+    let script_purges = inherited.purges_fd.map(take).transpose()?;
     raise_descriptor_limit();
     // Open logs before the change of user: log folders belong to root.
     let access_logs = config.log_targets().into_iter().map(open_log).collect::<Result<_, _>>()?;
@@ -43,7 +44,8 @@ pub(crate) fn run(inherited: &Inherited) -> Result<(), Failure> {
     die_with(supervisor)?;
     crate::unready::warn(&config);
     let folders = rights::confine_front(&config);
-    let front = Front { config, vault, access_logs, explain, listeners, pool_sockets };
+    let front =
+        Front { config, vault, access_logs, explain, listeners, pool_sockets, script_purges };
     let announce = move || {
         // The write fails if an earlier front has already told the supervisor; that is harmless.
         let _ = rustix::io::write(&ready, b"r");

@@ -8,6 +8,7 @@ mod configure;
 mod convert;
 mod explain;
 mod failure;
+mod fragment_purges;
 mod front;
 mod generate;
 mod groups;

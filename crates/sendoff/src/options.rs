@@ -495,6 +495,9 @@ pub(crate) struct Inherited {
     /// The file with the secret of `sendoff explain`.
     #[arg(long)]
     pub(crate) explain_fd: Option<RawFd>,
+    /// The counters by which fragments of scripts are purged.
+    #[arg(long)]
+    pub(crate) purges_fd: Option<RawFd>,
 }
 
 /// Descriptors that the process that obtains certificates inherits from the supervisor.
@@ -532,6 +535,9 @@ pub(crate) struct OfProgram {
     /// The folder of the pool's control group, if it has one.
     #[arg(long)]
     pub(crate) group_fd: Option<RawFd>,
+    /// The counters by which fragments are purged.
+    #[arg(long)]
+    pub(crate) purges_fd: Option<RawFd>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]

@@ -40,6 +40,7 @@ pub(crate) fn run(inherited: &OfProgram) -> Result<(), Failure> {
     let listener =
         PoolListener { socket: take(inherited.listener_fd)?, inode: take(inherited.inode_fd)? };
     let socket = take(inherited.pool_fd)?;
+    let purges = inherited.purges_fd.map(take).transpose()?;
     let group = inherited.group_fd.map(take).transpose()?;
     let group = group.map(PoolGroup::enter).transpose();
     let group = group.map_err(Failure::system("cannot enter the control group of its pool"))?;
@@ -51,6 +52,6 @@ pub(crate) fn run(inherited: &OfProgram) -> Result<(), Failure> {
     title::set(&format!("sendoff: program master, pool {}", pool.name));
     sendoff_program_master::check(pool).map_err(Failure::System)?;
     let say = |error: &io::Error| crate::log::say(error);
-    sendoff_program_master::run(&config, pool, program, listener, socket, group, say)
+    sendoff_program_master::run(&config, pool, program, (listener, socket), purges, group, say)
         .map_err(Failure::system("cannot keep the processes of a program"))
 }

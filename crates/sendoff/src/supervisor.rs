@@ -57,7 +57,8 @@ fn serve_after(source: Source, predecessor: Option<Rc<Predecessor>>) -> Result<(
     rights::hide()?;
     // This comes first: the predecessor's messages must be read before this process reports why it
     // cannot serve.
-    let taken = predecessor.as_ref().map(|predecessor| predecessor.listeners()).transpose()?;
+    let taken = predecessor.as_ref().map(|predecessor| predecessor.possessions()).transpose()?;
+    let (taken, purges) = taken.unzip();
     let (config, warnings) = source.resolve()?;
     crate::log::start(&config.log);
     for warning in warnings {
@@ -83,7 +84,9 @@ fn serve_after(source: Source, predecessor: Option<Rc<Predecessor>>) -> Result<(
         // The kernel loads its TLS module only for root, and the front does not run as root.
         kernel_has_tls();
     }
-    let children = FirstChildren::of(&config, listeners, keys, predecessor.is_some())?;
+    let mut purges = purges.unwrap_or_default();
+    purges.retain(&config);
+    let children = FirstChildren::of(&config, listeners, keys, &mut purges, predecessor.is_some())?;
     let FirstChildren { front, masters, groups, ready, addresses, files, door, line } = children;
     runtime.block_on(async {
         let front = SupervisedChild::start(front)?;
@@ -106,6 +109,7 @@ fn serve_after(source: Source, predecessor: Option<Rc<Predecessor>>) -> Result<(
             front,
             masters,
             groups,
+            purges,
             leaving: Vec::new(),
             source,
             php_ini,

@@ -5,6 +5,7 @@
 //!  old supervisor                             new supervisor (a child of the old one)
 //!    starts it, with one end of a socket ──▶
 //!    listeners, one message each ─────────▶   opens only missing listeners, starts front, pools
+//!    counters of purges, the same ────────▶
 //!              ◀───────────────────────────   ready, or why it cannot serve
 //!    ready: tells systemd who is the main
 //!    process, drains, ends                    serves
@@ -33,6 +34,7 @@ use tokio::time::timeout;
 
 use crate::children::this_program;
 use crate::failure::Failure;
+use crate::fragment_purges::{FragmentPurges, Keeper};
 use crate::listen::Given;
 use crate::machine::inode;
 use crate::orders::{self, Socket};
@@ -57,7 +59,9 @@ enum ToNew {
         /// True if the server owns the file of the socket, and must remove it at its end.
         owns_file: bool,
     },
-    /// There are no more listeners.
+    /// The counters by which these processes purge fragments come along.
+    Purges(Keeper),
+    /// That was all.
     Complete,
 }
 
@@ -84,16 +88,16 @@ impl Predecessor {
         socket.map(Self).map_err(|error| Failure::Internal(format!("{OPTION} {number}: {error}")))
     }
 
-    /// Receives the listeners.
+    /// Receives the listeners, and the counters by which fragments are purged.
     ///
     /// # Errors
     /// The old server has ended, or its message is invalid.
-    pub(crate) fn listeners(&self) -> Result<Given, Failure> {
+    pub(crate) fn possessions(&self) -> Result<(Given, FragmentPurges), Failure> {
         self.receive().map_err(Failure::system("the listeners cannot be taken over"))
     }
 
-    fn receive(&self) -> io::Result<Given> {
-        let mut given = Given::default();
+    fn receive(&self) -> io::Result<(Given, FragmentPurges)> {
+        let (mut given, mut purges) = (Given::default(), FragmentPurges::default());
         loop {
             let mut message = BytesMut::with_capacity(MAX_MESSAGE);
             let mut sockets = VecDeque::new();
@@ -104,7 +108,11 @@ impl Predecessor {
                 ToNew::Listener { addresses, owns_file } => {
                     given.add(addresses, sockets.into(), owns_file);
                 }
-                ToNew::Complete => return Ok(given),
+                ToNew::Purges(keeper) => {
+                    let counters = sockets.pop_front().ok_or(io::ErrorKind::InvalidData)?;
+                    purges.add(keeper, counters);
+                }
+                ToNew::Complete => return Ok((given, purges)),
             }
         }
     }
@@ -167,13 +175,17 @@ impl Successor {
         Ok(Self { child, socket, lives_on: false })
     }
 
-    /// Sends the listeners, and waits until the new server serves.
+    /// Sends the listeners and the counters of purges, and waits until the new server serves.
     ///
     /// # Errors
     /// A sentence with the reason why it does not serve. It has been killed then.
-    pub(crate) async fn take_over(mut self, given: Given) -> Result<u32, String> {
+    pub(crate) async fn take_over(
+        mut self,
+        given: Given,
+        purges: Vec<(Keeper, OwnedFd)>,
+    ) -> Result<u32, String> {
         let pid = self.child.id().unwrap_or_default();
-        let answered = timeout(PATIENCE, self.hand_over(given)).await;
+        let answered = timeout(PATIENCE, self.hand_over(given, purges)).await;
         let why = match answered {
             Ok(Ok(ToOld::Ready)) => {
                 self.lives_on = true;
@@ -186,19 +198,26 @@ impl Successor {
         Err(why)
     }
 
-    async fn give(&self, given: Given) -> io::Result<()> {
+    async fn give(&self, given: Given, purges: Vec<(Keeper, OwnedFd)>) -> io::Result<()> {
         for (addresses, sockets, owns_file) in given.into_parts() {
             let sockets: Vec<_> = sockets.iter().map(AsFd::as_fd).collect();
             let message = ToNew::Listener { addresses, owns_file };
             self.socket.send_when_possible(&message, &sockets).await?;
         }
+        for (keeper, counters) in purges {
+            self.socket.send_when_possible(&ToNew::Purges(keeper), &[counters.as_fd()]).await?;
+        }
         self.socket.send_when_possible(&ToNew::Complete, &[]).await
     }
 
-    async fn hand_over(&mut self, given: Given) -> io::Result<ToOld> {
+    async fn hand_over(
+        &mut self,
+        given: Given,
+        purges: Vec<(Keeper, OwnedFd)>,
+    ) -> io::Result<ToOld> {
         // Sending fails if the new program has already ended; its answer may still be in the
         // socket.
-        let _ = self.give(given).await;
+        let _ = self.give(given, purges).await;
         match self.socket.receive().await? {
             Some((answer, _)) => Ok(answer),
             // The kernel closes the socket when the process ends.

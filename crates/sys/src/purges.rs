@@ -81,9 +81,17 @@ impl PurgeCounters {
         self.count(EVERYTHING);
     }
 
+    /// Purges everything that was kept with any tag.
+    pub fn purge_all_tags(&self) {
+        self.counter(TOTAL).fetch_add(1, Ordering::SeqCst);
+        (FIRST..COUNTERS).for_each(|number| {
+            self.counter(number).fetch_add(1, Ordering::SeqCst);
+        });
+    }
+
     /// The total comes first: a process that has seen the tag's counter change sees the total
     /// change, too.
-    fn count(&self, counter: usize) {
+    pub(crate) fn count(&self, counter: usize) {
         self.counter(TOTAL).fetch_add(1, Ordering::SeqCst);
         self.counter(counter).fetch_add(1, Ordering::SeqCst);
     }
@@ -117,6 +125,9 @@ mod tests {
         let seen = |number| ours.counter(number).load(Ordering::SeqCst);
         assert_eq!([TOTAL, EVERYTHING, counter_of(b"post-1")].map(seen), [2, 1, 1]);
         assert_eq!(seen(counter_of(b"post-2")), 0);
+        theirs.purge_all_tags();
+        assert_eq!([TOTAL, EVERYTHING, counter_of(b"post-1")].map(seen), [3, 1, 2]);
+        assert_eq!(seen(counter_of(b"post-2")), 1);
     }
 
     #[test]

@@ -1,7 +1,9 @@
 //! The engine is away, hangs, or loses its data; a node is cut off, or starts again.
 
+use std::time::{Duration, Instant};
+
 use rustix::process::{Pid, Signal, kill_process};
-use sendoff_tests::{Engine, LIMIT, Request, wait};
+use sendoff_tests::{Engine, LIMIT, Request, Site, processes, wait};
 
 use crate::{Node, connect};
 
@@ -11,6 +13,9 @@ fn two_with_pages(engines: [&str; 2]) -> ([Node; 2], [String; 2]) {
     let texts = ["/page.php?a", "/page.php?b"].map(|page| nodes[1].keep(page));
     (nodes, texts)
 }
+
+/// Less than the time for which pages from disk wait.
+const ENOUGH: Duration = Duration::from_millis(2500);
 
 /// A node that is cut off goes on alone. Afterwards it obeys what it has missed, and nothing else.
 #[test]
@@ -142,6 +147,79 @@ fn a_node_that_starts_without_the_engine_serves_its_pages() {
     assert!(wait::until(LIMIT, || two.bodies() <= 1), "files are gone, too");
 }
 
+/// The network may come up after the server: pages from disk wait for it, for at most 3 s.
+#[test]
+fn a_node_that_starts_before_its_network_waits_for_the_engine() {
+    let engine = Engine::start();
+    let path = engine.path("two.sock");
+    let [one, mut two] = Node::two([&engine.url(), &path.url()]);
+    for _ in 0..5 {
+        let (a, b) = (two.keep("/page.php?a"), two.keep("/page.php?b"));
+        path.cut();
+        two.await_away();
+        let begun = Instant::now();
+        two = two.restart(&path.url(), || one.purge("/page.php?a"));
+        two.await_away();
+        assert!(begun.elapsed() > ENOUGH || !two.keeps("/page.php?a", &a));
+        path.mend();
+        two.await_engine();
+        let is_soon = begun.elapsed() < ENOUGH;
+        two.server.await_log("kept pages have been read pages=");
+        assert!(wait::until(LIMIT, || two.keeps("/page.php?b", &b)));
+        assert!(wait::until(LIMIT, || !two.keeps("/page.php?a", &a)));
+        if is_soon {
+            return;
+        }
+    }
+    panic!("this machine is too slow for the test");
+}
+
+/// A node that has missed more than its way to the engine carries within 2 s.
+#[test]
+fn a_slow_way_to_the_engine_is_enough() {
+    let engine = Engine::start();
+    let path = engine.path("two.sock");
+    let [one, two] = Node::two([&engine.url(), &path.url()]);
+    let (a, b) = (two.keep("/page.php?a"), two.keep("/page.php?b"));
+    path.cut();
+    two.await_away();
+    engine.add_long("shop:purges", 30, 40_000);
+    one.purge("/page.php?a");
+    assert!(one.await_status(|status| status["sent"] == 1));
+    path.mend_slowly(300_000);
+    assert!(wait::until(LIMIT, || !two.keeps("/page.php?a", &a)), "{}", two.status());
+    assert!(two.keeps("/page.php?b", &b));
+    assert_eq!(two.figure("restarts"), 0);
+}
+
+/// While a node is away, the engine becomes a replica of another one, which lacks the last purge, and
+/// then the primary again: the same process with other data.
+#[test]
+fn an_engine_that_was_a_replica_in_between_may_have_lost_purges() {
+    let engine = Engine::start();
+    let [one, two] = Node::two([&engine.url(), &engine.url()]);
+    let a = two.keep("/page.php?a");
+    let other = Engine::start();
+    let (of_primary, port) = (engine.listen(), other.listen());
+    other.command(&["REPLICAOF", "127.0.0.1", &of_primary.to_string()]);
+    let follows = |replica: &Engine| {
+        let is_up = || replica.command(&["INFO", "replication"]).contains("master_link_status:up");
+        assert!(wait::until(LIMIT, is_up));
+    };
+    let two = two.restart(&engine.url(), || {
+        follows(&other);
+        other.command(&["REPLICAOF", "NO", "ONE"]);
+        one.purge("/page.php?a");
+        assert!(one.await_status(|status| status["sent"] == 1));
+        engine.command(&["REPLICAOF", "127.0.0.1", &port.to_string()]);
+        follows(&engine);
+        engine.command(&["REPLICAOF", "NO", "ONE"]);
+    });
+    two.await_engine();
+    assert!(!two.keeps("/page.php?a", &a));
+    two.server.await_log("was a replica");
+}
+
 /// A new front obeys the purges that the dead one has missed.
 #[test]
 fn a_front_that_died_leaves_its_place_in_the_stream() {
@@ -167,8 +245,7 @@ fn purges_that_were_not_sent_become_one_of_everything() {
         path.cut();
         one.await_away();
         one.purge("/page.php?a");
-        let unsent = one.site.outside("pages/fleet.unsent");
-        assert!(wait::until(LIMIT, || unsent.exists()));
+        assert!(wait::until(LIMIT, || one.notes().1 == 1));
         if ends_at_once {
             let front = Pid::from_raw(one.server.front().cast_signed()).unwrap();
             kill_process(front, Signal::KILL).unwrap();
@@ -179,8 +256,51 @@ fn purges_that_were_not_sent_become_one_of_everything() {
         path.mend();
         assert!(wait::until(LIMIT, || !two.keeps("/page.php?a", &a)));
         assert!(!two.keeps("/page.php?b", &b));
-        assert!(wait::until(LIMIT, || !unsent.exists()));
+        assert!(wait::until(LIMIT, || one.notes() == (1, 0)));
     }
+}
+
+/// The same of a server that an upgrade has replaced, and that ends later.
+#[test]
+fn purges_that_an_earlier_server_could_not_send_become_one_of_everything() {
+    const WAITING: &str =
+        "<?php if ($_SERVER['REQUEST_METHOD'] == 'POST') file_get_contents('pipe');
+        file_put_contents('../runs', '.', FILE_APPEND); echo filesize('../runs');";
+    let engine = Engine::start();
+    let path = engine.path("one.sock");
+    let site = Site::with("page.php", WAITING);
+    let fifo = site.fifo("pipe");
+    let (one, two) = (Node::with(site, &path.url(), ""), Node::start(&engine.url()));
+    [&one, &two].iter().for_each(|node| node.await_engine());
+    let mut servers = vec![one.server.pid()];
+    for is_cut in [false, true] {
+        let (a, b) = (two.keep("/page.php?a"), two.keep("/page.php?b"));
+        let mut client = connect(&one);
+        client.send(Request::post("/page.php?a", "text/plain", "x").bytes());
+        let held = fifo.hold();
+        let status = ["upgrade", "--listen", &one.server.clear_addr().to_string()];
+        let said = sendoff_tests::sendoff(one.site.root(), &status).unwrap();
+        let new = said.split(' ').nth(2).unwrap().parse().unwrap();
+        let old = servers.last().copied().unwrap();
+        servers.push(new);
+        if is_cut {
+            path.cut();
+        }
+        drop(held);
+        assert_eq!(client.response("POST").status(), 200);
+        assert!(wait::until(LIMIT, || !processes::runs(old)));
+        if is_cut {
+            assert!(two.keeps("/page.php?a", &a) && two.keeps("/page.php?b", &b));
+            path.mend();
+        }
+        assert!(wait::until(LIMIT, || !two.keeps("/page.php?a", &a)));
+        assert!(wait::until(LIMIT, || one.notes() == (1, 0)), "{:?}", one.notes());
+        assert!(wait::until(LIMIT, || two.keeps("/page.php?b", &b) != is_cut));
+    }
+    processes::signal(servers[2], Signal::TERM);
+    assert!(wait::until(LIMIT, || !processes::runs(servers[2])));
+    let (status, log) = one.server.await_end();
+    assert!(status.success(), "{log}");
 }
 
 /// A reload joins a fleet, changes it, and leaves it.

@@ -113,6 +113,17 @@ impl Node {
         self.server.log().lines().filter(|line| line.contains(text)).count()
     }
 
+    /// The number of files that tell of unsent purges, and of those that are not empty.
+    fn notes(&self) -> (usize, usize) {
+        let files = fs::read_dir(self.site.outside("pages")).unwrap().flatten();
+        let notes = files.filter(|file| {
+            let name = file.file_name().into_string().unwrap();
+            name.starts_with("fleet.unsent.") && !name.ends_with(".new")
+        });
+        let lens = notes.filter_map(|note| Some(note.metadata().ok()?.len()));
+        lens.fold((0, 0), |(all, unsent), len| (all + 1, unsent + usize::from(len > 0)))
+    }
+
     fn bodies(&self) -> usize {
         let files = fs::read_dir(self.site.outside("pages")).unwrap();
         let names = files.map(|file| file.unwrap().file_name());

@@ -1,6 +1,6 @@
 //! Records that no node has written, and the rights of the engine's user.
 
-use sendoff_tests::{Authority, Engine, LIMIT, Site, wait};
+use sendoff_tests::{Authority, Engine, LIMIT, Site, processes, wait};
 
 use crate::{Node, PAGE};
 
@@ -55,6 +55,67 @@ fn a_key_of_another_kind_is_told_by_status() {
     assert_eq!(node.server.get("/page.php").status(), 200);
     engine.command(&["DEL", "shop:purges"]);
     node.await_engine();
+}
+
+/// A long record is read once, although it stays the last one.
+#[test]
+fn a_long_record_is_not_read_with_each_look() {
+    const LONG: usize = 4 << 20;
+    let engine = Engine::start();
+    let [one, two] = Node::two([&engine.url(), &engine.url()]);
+    engine.add_long("shop:purges", 1, LONG);
+    for node in [&one, &two] {
+        assert!(node.await_status(|status| status["broken"] == 1), "{}", node.status());
+    }
+    let looks = || engine.figure("commandstats", "cmdstat_xrange");
+    let after = |more: u64| {
+        let until = looks() + more;
+        assert!(wait::until(LIMIT, || looks() >= until));
+        engine.figure("stats", "total_net_output_bytes")
+    };
+    // Both nodes have marked the end.
+    let before = after(4);
+    assert!(after(4) - before < LONG as u64 / 4, "it is read again");
+    let text = two.keep("/page.php");
+    one.purge("/page.php");
+    assert!(wait::until(LIMIT, || !two.keeps("/page.php", &text)));
+    assert_eq!(two.figure("restarts"), 0);
+}
+
+/// A record that is too long for memory may be anything.
+#[test]
+fn a_record_that_is_too_long_is_passed_by() {
+    let engine = Engine::start();
+    let [one, two] = Node::two([&engine.url(), &engine.url()]);
+    let text = two.keep("/page.php");
+    engine.add_long("shop:purges", 1, 200 << 20);
+    assert!(wait::until(LIMIT, || !two.keeps("/page.php", &text)));
+    two.server.await_log("a record of the stream is too long to be read");
+    for node in [&one, &two] {
+        node.await_engine();
+        let peak = processes::peak_memory(node.server.front());
+        assert!(peak < 100 << 20, "{} MiB", peak >> 20);
+    }
+    let text = two.keep("/page.php");
+    one.purge("/page.php");
+    assert!(wait::until(LIMIT, || !two.keeps("/page.php", &text)));
+}
+
+/// Another program has the keys of session tickets. Purges are exchanged all the same.
+#[test]
+fn keys_of_another_kind_do_not_stop_purges() {
+    let engine = Engine::start();
+    let time = engine.command(&["TIME"]);
+    let period = time.lines().next().unwrap().parse::<u64>().unwrap() / (6 * 60 * 60);
+    for period in period - 1..=period + 1 {
+        engine.command(&["HSET", &format!("shop:ticket-key:{period}"), "a", "b"]);
+    }
+    let [one, two] = Node::two([&engine.url(), &engine.url()]);
+    let text = two.keep("/page.php");
+    one.purge("/page.php");
+    assert!(wait::until(LIMIT, || !two.keeps("/page.php", &text)));
+    assert_eq!(two.log_lines("sessions of TLS are not resumed on other nodes"), 1);
+    assert_eq!(two.log_lines("WRONGTYPE"), 1);
 }
 
 /// The rights that docs/fleet.md names are enough.

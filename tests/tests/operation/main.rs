@@ -13,6 +13,7 @@ mod descriptors;
 mod failures;
 mod front;
 mod idle;
+mod late_purges;
 mod lifecycle;
 mod limits;
 mod messages;

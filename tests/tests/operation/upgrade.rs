@@ -27,13 +27,13 @@ fn site() -> Site {
 }
 
 /// The new server, from what `sendoff upgrade` says.
-fn successor(said: &str) -> u32 {
+pub(crate) fn successor(said: &str) -> u32 {
     let words = said.strip_prefix("upgraded: process ").unwrap_or_else(|| panic!("{said}"));
     words.split(' ').next().unwrap().parse().unwrap()
 }
 
 /// Ends the server that has taken over, and waits for the end of both.
-fn end(new: u32, old: Server) {
+pub(crate) fn end(new: u32, old: Server) {
     processes::signal(new, Signal::TERM);
     assert!(wait::until(LIMIT, || !processes::runs(new)));
     let (status, log) = old.await_end();

@@ -11,14 +11,15 @@ use super::state::pool_sockets;
 use crate::children::Recipe;
 use crate::explain::Door;
 use crate::failure::Failure;
+use crate::fragment_purges::{FragmentPurges, Keeper};
 use crate::groups::ControlGroups;
 use crate::listen::{Listeners, SocketFile, tcp};
 
 /// Descriptors that the supervisor needs without pools: listeners, pipes, sockets.
 const DESCRIPTORS: usize = 256;
-/// Descriptors per pool: both ends of the pool socket, the configuration, and two more to wait for
-/// calls or for a program's listening socket.
-const DESCRIPTORS_PER_POOL: usize = 5;
+/// Descriptors per pool: both ends of the pool socket, the configuration, the counters of purges
+/// twice, and two more to wait for calls or for a program's listening socket.
+const DESCRIPTORS_PER_POOL: usize = 7;
 
 /// The first children, and the supervisor's end of what it shares with them.
 pub(super) struct FirstChildren {
@@ -37,11 +38,13 @@ pub(super) struct FirstChildren {
 }
 
 impl FirstChildren {
-    /// `keys`: the sealed credentials. `succeeds`: another server runs, which this one replaces.
+    /// `keys`: the sealed credentials. `purges`: the counters by which fragments are purged.
+    /// `succeeds`: another server runs, which this one replaces.
     pub(super) fn of(
         config: &Config,
         listeners: Listeners,
         keys: OwnedFd,
+        purges: &mut FragmentPurges,
         succeeds: bool,
     ) -> Result<Self, Failure> {
         let (ready, ready_out) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC)
@@ -59,10 +62,12 @@ impl FirstChildren {
         let groups = ControlGroups::new(succeeds);
         for (number, group) in groups.of(config.pools.iter()).into_iter().enumerate() {
             let (front, php) = pool_sockets().map_err(Failure::system("cannot make sockets"))?;
-            masters.push(Recipe::master(config, number, sealed()?, php, group)?);
+            let counters = purges.of(Keeper::of_pool(&config.pools[number]));
+            masters.push(Recipe::master(config, number, sealed()?, php, group)?.purging(counters));
             pools.push(front);
         }
         let front = Recipe::front(config, sealed()?, keys, of_loops, pools, ready_out, secret)?;
+        let front = front.purging(purges.of(Keeper::Scripts));
         let roots: Vec<_> =
             config.sites.iter().map(|site| site.root.display().to_string()).collect();
         let line = format!("sendoff: serving {} at {urls}", roots.join(", "));

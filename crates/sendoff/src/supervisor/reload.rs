@@ -227,6 +227,7 @@ impl Supervisor {
         // then the masters end.
         let left = left.into_iter().map(|(master, _)| master);
         self.leaving.extend(left.filter(SupervisedChild::is_running));
+        self.purges.retain(&config);
         self.config = config;
     }
 }

@@ -24,6 +24,7 @@ use tokio::time::Instant;
 use super::start::Start;
 use crate::explain::Door;
 use crate::failure::Failure;
+use crate::fragment_purges::FragmentPurges;
 use crate::groups::{ControlGroups, PoolGroup};
 use crate::listen::SocketFile;
 use crate::log::open_target;
@@ -57,6 +58,8 @@ pub(super) struct Supervisor {
     pub(super) masters: Vec<SupervisedChild>,
     /// Makes the control groups of pools.
     pub(super) groups: ControlGroups,
+    /// The counters by which fragments are purged, for the next processes.
+    pub(super) purges: FragmentPurges,
     /// Masters of pools that a reload has replaced. They end when no request needs them any more.
     pub(super) leaving: Vec<SupervisedChild>,
     /// The source of the configuration.

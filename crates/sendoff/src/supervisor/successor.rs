@@ -89,8 +89,9 @@ impl Supervisor {
             return Err("a reload runs; ask again when it has ended".to_owned());
         }
         let given = self.listeners_to_give()?;
+        let purges = self.purges.copies().map_err(|e| format!("cannot copy a descriptor: {e}"))?;
         let successor = Successor::start()?;
-        Ok(Box::pin(successor.take_over(given)))
+        Ok(Box::pin(successor.take_over(given, purges)))
     }
 
     /// Duplicates of the descriptors of all listeners.

@@ -62,7 +62,8 @@ impl Beginning {
         stopper: &Stopper,
         ready: impl Fn() + Send + Sync + 'static,
     ) -> io::Result<Self> {
-        let Front { config, vault, access_logs, explain, listeners, pool_sockets } = front;
+        let Front { config, vault, access_logs, explain, listeners, pool_sockets, script_purges } =
+            front;
         let count = listeners.len();
         let budget = DescriptorBudget::of_process(&config, &listeners)?;
         let limits = SnapshotLimits { descriptors: budget.snapshots, ..SnapshotLimits::default() };
@@ -75,7 +76,8 @@ impl Beginning {
         let (users, generation) = first_generation(config, &vault, &pools, channel, access_logs)?;
         let spans = Arc::<Spans>::default();
         let rates = Arc::<Rates>::default();
-        let (means, lost) = means(&generation, &spans, &rates)?;
+        let scripts = Arc::new(SharedByScripts::new(script_purges));
+        let (means, lost) = means(&generation, &spans, &rates, scripts)?;
         let (askers, asked): (Vec<_>, Vec<_>) =
             (0..count).map(|_| mpsc::unbounded_channel()).unzip();
         let gatherer = Gatherer {
@@ -185,6 +187,7 @@ fn means(
     generation: &Generation,
     spans: &Arc<Spans>,
     rates: &Arc<Rates>,
+    scripts: Arc<SharedByScripts>,
 ) -> io::Result<(Means, mpsc::UnboundedReceiver<io::Result<()>>)> {
     let (config, tickets) = (&generation.config, generation.tickets.clone());
     let log = LogWriter::start()?;
@@ -194,7 +197,6 @@ fn means(
     let page_cache = PageCache::new(page_store);
     // Without kept pages the folder need not exist.
     let folder = config.keeps_pages().then_some(&*page_store.folder);
-    let scripts = Arc::<SharedByScripts>::default();
     let fleet = Membership::new(&page_cache, &scripts, rates, &tickets, folder);
     if config.fleet.is_some() {
         fleet.settle_first();

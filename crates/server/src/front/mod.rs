@@ -71,6 +71,9 @@ pub struct Front {
     /// The pool socket of each pool: its master sends new workers on it, or the state of its
     /// program.
     pub pool_sockets: Vec<OwnedFd>,
+    /// The counters by which fragments of scripts are purged, which earlier and later fronts have,
+    /// too; `None`: counters of this front.
+    pub script_purges: Option<OwnedFd>,
 }
 
 impl Front {

@@ -61,6 +61,8 @@ const LONGEST_LIFE: Duration = Duration::from_secs(10 * 365 * 86400);
 pub struct Fragments {
     map: Map,
     counters: PurgeCounters,
+    /// The counter of purges of all these fragments.
+    everything: usize,
 }
 
 /// The answer to a request for a fragment.
@@ -112,17 +114,35 @@ impl Fragments {
     /// `EINVAL`: the size is below 8 MiB or above 4 GiB. Also errors of `memfd_create(2)`,
     /// `ftruncate(2)` and `mmap(2)`.
     pub fn create(size: usize) -> io::Result<(Self, [OwnedFd; 2])> {
+        Self::purged_by(None, size)
+    }
+
+    /// The same with counters that processes with other memory may share; `None`: new ones.
+    ///
+    /// # Errors
+    /// As of [`create`](Self::create) and [`PurgeCounters::open`].
+    pub fn purged_by(counters: Option<OwnedFd>, size: usize) -> io::Result<(Self, [OwnedFd; 2])> {
         if !SIZES.contains(&size) {
             return Err(Errno::INVAL.into());
         }
         let len = LOG_AT + size.next_multiple_of(4096);
         let memory = memfd::of_fixed_size("sendoff-fragments", len as u64)?;
-        let (counters, of_counters) = PurgeCounters::create()?;
-        let made = Self { map: map(&memory, len)?, counters };
+        let (counters, of_counters) = match counters {
+            Some(shared) => (PurgeCounters::open(&shared)?, shared),
+            None => PurgeCounters::create()?,
+        };
+        let made = Self { map: map(&memory, len)?, counters, everything: EVERYTHING };
         made.make_locks()?;
         // SAFETY: in the memory, which no other process has yet.
         unsafe { (*made.head()).written = made.log_len() };
         Ok((made, [memory, of_counters]))
+    }
+
+    /// The same fragments, of which this tag purges all: their counters are also for others. Call it
+    /// before the first one is kept.
+    #[must_use]
+    pub fn purged_by_tag(self, tag: &[u8]) -> Self {
+        Self { everything: counter_of(tag), ..self }
     }
 
     /// The fragments of the pool that has started this process, from the descriptors that it has
@@ -153,7 +173,8 @@ impl Fragments {
         if !memfd::has_fixed_size(memory)? || len < LOG_AT + SIZES.start() {
             return Err(Errno::INVAL.into());
         }
-        Ok(Self { map: map(memory, len)?, counters: PurgeCounters::open(counters)? })
+        let (map, counters) = (map(memory, len)?, PurgeCounters::open(counters)?);
+        Ok(Self { map, counters, everything: EVERYTHING })
     }
 
     /// The fragment with this key; or the caller makes it, with these tags. If another process makes
@@ -228,7 +249,7 @@ impl Fragments {
     pub fn purge(&self, tag: Option<&[u8]>) {
         match tag {
             Some(tag) => self.counters.purge(tag),
-            None => self.counters.purge_everything(),
+            None => self.counters.count(self.everything),
         }
     }
 
@@ -285,7 +306,7 @@ impl Fragments {
     fn label(&self, key: &[u8], tags: &[&[u8]]) -> Box<Labels> {
         let mut labels =
             Box::new(Labels { count: 0, counters: [0; MOST_LABELS], seen: [0; MOST_LABELS] });
-        let own = [EVERYTHING, counter_of(key)];
+        let own = [self.everything, counter_of(key)];
         for (at, number) in
             own.into_iter().chain(tags.iter().map(|tag| counter_of(tag))).enumerate()
         {

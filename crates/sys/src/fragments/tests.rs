@@ -56,6 +56,28 @@ fn purges_count_for_fragments_that_are_being_made() {
 }
 
 #[test]
+fn counters_may_be_for_several_memories() {
+    let (_, counters) = PurgeCounters::create().unwrap();
+    let of = |tag: &[u8]| {
+        let shared = Some(counters.try_clone().unwrap());
+        Fragments::purged_by(shared, *SIZES.start()).unwrap().0.purged_by_tag(tag)
+    };
+    let [one, next, other] = [of(b"a"), of(b"a"), of(b"b")];
+    let keep_all =
+        || [&one, &next, &other].iter().for_each(|all| keep(all, b"k", &[b"post-1"], b"x"));
+    let kept = || [&one, &next, &other].map(|all| all.fetch(b"k").is_some());
+    keep_all();
+    one.purge(None);
+    assert_eq!(kept(), [false, false, true]);
+    next.purge(Some(b"post-1"));
+    assert_eq!(kept(), [false; 3]);
+    keep_all();
+    assert_eq!(kept(), [true; 3]);
+    PurgeCounters::open(&counters).unwrap().purge_all_tags();
+    assert_eq!(kept(), [false; 3]);
+}
+
+#[test]
 fn others_wait_or_get_the_old_one() {
     let all = fragments();
     let making = make(&all, b"k", &[]);

@@ -136,6 +136,8 @@ fn threads_share_fragments_and_errors_keep_nothing() {
     assert_eq!(note("/fragments/three").unwrap(), "made of 3 fragments, 3 kept, 0 made in 0 ms");
     assert_eq!(note("/fragments/hello"), None);
     assert_eq!(page("three"), "0 ü 1 ü 2 ü ");
+    let round = "0-0 0-1 0-2 0-3 0-4 0-5 0-6 0-7 ";
+    assert_eq!(page("keys"), format!("{round}{round}truetrue"));
     assert!(!pair.tomcat.log().contains("in native"), "{}", pair.tomcat.log());
 
     let none = Pair::start("fragments=\"0\"", &[]);

@@ -15,6 +15,7 @@ use tokio::time::Instant;
 use super::change::{can_change, kept_listeners, kept_pools};
 use super::{NewWorkers, RunningReload};
 use crate::children::Recipe;
+use crate::fragment_purges::Keeper;
 use crate::listen::{Given, listen};
 use crate::log::open_target;
 use crate::orders::{KeptItems, Reply, ToFront};
@@ -53,7 +54,10 @@ impl NewMaster {
 
 impl Supervisor {
     /// Reads the current configuration, starts its new parts, and sends the order to the front.
-    pub(super) fn begin_reload(&self, new_workers: NewWorkers) -> Result<RunningReload, String> {
+    pub(super) fn begin_reload(
+        &mut self,
+        new_workers: NewWorkers,
+    ) -> Result<RunningReload, String> {
         if self.not_ready.is_some() {
             return Err("the server is not ready yet".to_owned());
         }
@@ -106,7 +110,7 @@ impl Supervisor {
 
     /// Starts the masters of the pools that are not kept.
     fn new_masters(
-        &self,
+        &mut self,
         config: &Config,
         sources: &[Option<usize>],
         sealed: &OwnedFd,
@@ -120,7 +124,8 @@ impl Supervisor {
             let (front, php) = pool_sockets().map_err(|e| format!("cannot make sockets: {e}"))?;
             let pool = &config.pools[number];
             let recipe = Recipe::master(config, number, copied()?, php, group);
-            let mut recipe = recipe.map_err(|failure| failure.to_string())?;
+            let recipe = recipe.map_err(|failure| failure.to_string())?;
+            let mut recipe = recipe.purging(self.purges.of(Keeper::of_pool(pool)));
             let (mut runs, mut said) = ("program's", None);
             if pool.program.is_none() {
                 let file = said_file().map_err(|e| format!("cannot make a file: {e}"))?;

@@ -1,5 +1,6 @@
 package sendoff.tomcat;
 
+import java.io.ByteArrayOutputStream;
 import java.nio.ByteBuffer;
 import java.nio.charset.StandardCharsets;
 import java.util.Objects;
@@ -144,7 +145,26 @@ public final class Fragments {
         return packed.array();
     }
 
+    /**
+     * The bytes of a key or a tag: UTF-8, in which a surrogate without its pair has three bytes, too. {@code getBytes()}
+     * would write a question mark for it, and different keys would be one.
+     */
     private static byte[] bytes(String text) {
-        return text.getBytes(StandardCharsets.UTF_8);
+        ByteArrayOutputStream bytes = new ByteArrayOutputStream();
+        int done = 0;
+        int length;
+        for (int i = 0; i < text.length(); i += length) {
+            int point = text.codePointAt(i);
+            length = Character.charCount(point);
+            if (length == 1 && Character.isSurrogate((char) point)) {
+                bytes.writeBytes(text.substring(done, i).getBytes(StandardCharsets.UTF_8));
+                bytes.write(0xE0 | point >> 12);
+                bytes.write(0x80 | point >> 6 & 0x3F);
+                bytes.write(0x80 | point & 0x3F);
+                done = i + 1;
+            }
+        }
+        bytes.writeBytes(text.substring(done).getBytes(StandardCharsets.UTF_8));
+        return bytes.toByteArray();
     }
 }

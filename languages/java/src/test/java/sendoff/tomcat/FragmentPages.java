@@ -51,6 +51,8 @@ public final class FragmentPages extends HttpServlet {
                     page.append(fragments.getText("three" + i, 600, () -> text));
                 }
                 return page.toString();
+            case "/keys":
+                return keys();
             case "/nested":
                 return fragments.getText(key, 600, () -> fragments.getText(key, 600, () -> "inner") + " outer");
             case "/fetch":
@@ -75,6 +77,21 @@ public final class FragmentPages extends HttpServlet {
             default:
                 return "hello";
         }
+    }
+
+    /** Keeps fragments whose keys are texts in Java and no texts in UTF-8, and purges by such tags. */
+    private String keys() {
+        String[] names = {"?", "\ud800", "\udc00", "a\ud800b", "a\ud801b", "\ud83d\ude00", "\ude00\ud83d", "ü"};
+        StringBuilder page = new StringBuilder();
+        for (int round = 0; round < 2; round++) {
+            fragments.purge("\udc01", "a\ud802b");
+            for (int i = 0; i < names.length; i++) {
+                String text = round + "-" + i + " ";
+                page.append(fragments.getText(names[i], 600, () -> text, names[i]));
+            }
+        }
+        fragments.purge("\udc00");
+        return page.append(fragments.fetch("\udc00") == null).append(fragments.fetch("?") != null).toString();
     }
 
     private String one(HttpServletRequest request, String key) throws IOException {
