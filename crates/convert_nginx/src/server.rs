@@ -3,11 +3,12 @@
 
 use super::access;
 use super::answer::{self, Surroundings};
+use super::choice::condition;
 use super::common::Common;
 use super::http::Outside;
 use super::leftover::name_untaken;
 use super::location::{Collected, Known, collect, kind};
-use super::pattern::{Candidate, Condition, Matcher, condition};
+use super::pattern::{Candidate, Condition, Matcher};
 use super::rewrite::{self, Staying};
 use super::scope::Scope;
 use super::tree::Directive;
