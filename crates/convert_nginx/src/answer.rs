@@ -31,7 +31,7 @@ pub(super) fn convert(
     phases: &mut Phases,
 ) {
     let one = &known[number];
-    let Known { location, condition, kind } = one;
+    let Known { location, condition, kind, .. } = one;
     let scope = &location.scope;
     if let Matcher::Named(name) = &location.candidate.matcher {
         named::routes(name, one, common, around, phases);
@@ -90,8 +90,10 @@ pub(super) fn convert(
     };
     let conditions = answer.clone();
     let tries = tries::of(one);
-    let has_tries = tries.has("try_files");
-    if has_tries {
+    let names = tries.texts("try_files");
+    // nginx does not look whether the last one exists.
+    let checks_file = names.last().is_some_and(|last| !last.contains("$path"));
+    if !names.is_empty() {
         phases.access.push(with_condition(condition, guard));
         tries::add(condition, tries, &mut phases.tries);
     } else {
@@ -102,7 +104,7 @@ pub(super) fn convert(
         answer.absorb_comments(tries);
     }
     answer.absorb(fields);
-    handler(one, has_tries, &folder, &mut answer);
+    handler(one, checks_file, &folder, &mut answer);
     if is_internal {
         if folder == Folder::Accel {
             site.absorb_comments(answer);
@@ -259,8 +261,9 @@ pub(super) fn with_condition(condition: &Condition, section: Section) -> Section
     route
 }
 
-/// Sets the handler of a location that is not a proxy.
-fn handler(one: &Known<'_>, tries: bool, folder: &Folder, answer: &mut Section) {
+/// Sets the handler of a location that is not a proxy. `checks_file` tells that `try_files` makes
+/// sure of a file at the path.
+fn handler(one: &Known<'_>, checks_file: bool, folder: &Folder, answer: &mut Section) {
     let scope = &one.location.scope;
     match &one.kind {
         Kind::Proxy => {}
@@ -313,7 +316,7 @@ fn handler(one: &Known<'_>, tries: bool, folder: &Folder, answer: &mut Section) 
                 return;
             }
             // nginx sends a script as a text here; a handler for files refuses it.
-            if may_run(&one.location, &one.condition, tries) {
+            if may_run(one, checks_file) {
                 answer.set("static", true);
             }
         }

@@ -67,11 +67,8 @@ fn taken(all: &[Candidate], number: usize, other: usize) -> Option<String> {
             (is_met && is_longer(longer, text)).then(|| quote(longer))
         }
         (Matcher::Prefix { text, .. }, Matcher::Expression { text: rule, .. }) => {
-            let way = way_to(all, number);
-            let is_met = way.starts_with(&rival.around);
-            let is_asked = is_met && way.get(rival.around.len()).is_none_or(|at| !beats(&all[*at]));
-            let may_meet = may_begin(rule, text);
-            (is_asked && may_meet).then(|| unanchored(&without_groups(rule)))
+            let may_meet = may_begin(rule, text) && is_asked(all, number, other);
+            may_meet.then(|| unanchored(&without_groups(rule)))
         }
         (Matcher::Expression { text, within }, Matcher::Prefix { text: longer, .. }) => {
             let around = within.map_or("/", |outer| prefix(&all[outer]));
@@ -97,6 +94,27 @@ fn taken(all: &[Candidate], number: usize, other: usize) -> Option<String> {
             Some(inside.unwrap_or_default() + &unanchored(&without_groups(rule)))
         }
     }
+}
+
+/// The expressions that nginx asks before it chooses a location, for each path of the location.
+pub(super) fn asked_before(all: &[Candidate], number: usize) -> Vec<String> {
+    let own = &all[number];
+    let precedes = |other: &usize| match own.matcher {
+        Matcher::Prefix { .. } => is_asked(all, number, *other),
+        Matcher::Expression { .. } => *other < number && all[*other].around == own.around,
+        Matcher::Exact(_) | Matcher::Named(_) => false,
+    };
+    let texts = (0..all.len()).filter(precedes).filter_map(|other| match &all[other].matcher {
+        Matcher::Expression { text, .. } => Some(text.clone()),
+        _ => None,
+    });
+    texts.collect()
+}
+
+/// True if nginx asks the expression `other` for all paths of a prefix.
+fn is_asked(all: &[Candidate], number: usize, other: usize) -> bool {
+    let (way, around) = (way_to(all, number), &all[other].around);
+    way.starts_with(around) && way.get(around.len()).is_none_or(|at| !beats(&all[*at]))
 }
 
 /// False if nginx gets to a longer neighbour of a location around this one for all of its paths.

@@ -117,6 +117,44 @@ pub(super) fn endings(expression: &str) -> Option<Vec<String>> {
     endings.iter().all(is_plain).then(|| endings.iter().map(|e| e.to_ascii_lowercase()).collect())
 }
 
+/// True if an expression matches every path of a script, `/a/b.php`; with `has_info` also
+/// `/a/b.php/more`. False if that is not known.
+pub(super) fn matches_all_scripts(expression: &str, has_info: bool) -> bool {
+    const STARTS: [&str; 16] = [
+        "", ".", ".*", ".+", "/.*", "/.+", "[^/]", "[^/]+", "[^/]*", "^.*", "^.+", "^/.*", "^/.+",
+        "^.*?", "^.+?", "^/.+?",
+    ];
+    const ENDS_OF_ALL: [&str; 14] = [
+        "",
+        "(/|$)",
+        "($|/)",
+        "(?:/|$)",
+        "(?:$|/)",
+        "(/.*)?$",
+        "(?:/.*)?$",
+        "(/.*|$)",
+        "(.*)$",
+        ".*$",
+        ")",
+        ")(/|$)",
+        ")(/.*)?$",
+        ")(.*)$",
+    ];
+    const ENDS_OF_SCRIPTS: [&str; 5] = ["$", ")$", "/?$", "(/.+)?$", ")(/.+)?$"];
+    if has_alternatives(expression) {
+        return false;
+    }
+    let rest = expression.strip_prefix("(?i)").unwrap_or(expression);
+    if !has_info && endings(rest).is_some_and(|endings| endings.iter().any(|one| one == "php")) {
+        return !rest.starts_with('^') || rest.starts_with("^.");
+    }
+    let Some((start, end)) = rest.split_once(r"\.php").or_else(|| rest.split_once("[.]php")) else {
+        return false;
+    };
+    STARTS.contains(&&*start.replace(['(', ')'], ""))
+        && (ENDS_OF_ALL.contains(&end) || !has_info && ENDS_OF_SCRIPTS.contains(&end))
+}
+
 /// True if no path can match both expressions. False if that is not known.
 pub(super) fn are_disjoint(one: &str, other: &str) -> bool {
     if let (Some(one), Some(other)) = (endings(one), endings(other)) {

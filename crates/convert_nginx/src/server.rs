@@ -3,7 +3,7 @@
 
 use super::access;
 use super::answer::{self, Surroundings};
-use super::choice::condition;
+use super::choice::{asked_before, condition};
 use super::common::Common;
 use super::http::Outside;
 use super::leftover::name_untaken;
@@ -54,7 +54,9 @@ pub(super) fn convert(
         .enumerate()
         .map(|(number, location)| {
             let kind = kind(&location, outside);
-            Known { condition: condition(&candidates, number), kind, location }
+            let condition = condition(&candidates, number);
+            let asked_before = asked_before(&candidates, number);
+            Known { location, condition, asked_before, kind }
         })
         .collect();
     let main = Main::of(&known, &scope);

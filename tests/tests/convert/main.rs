@@ -14,6 +14,7 @@ mod nested;
 mod original;
 mod random;
 mod rules;
+mod scripts;
 mod unit;
 mod unit_repeated;
 
