@@ -74,6 +74,26 @@ pub fn has_alternatives(expression: &str) -> bool {
     signs(expression).iter().any(|(_, sign, depth)| *sign == '|' && *depth == 0)
 }
 
+/// The alternatives of the look-ahead of this kind, `(?!` or `(?=`, with which the expression begins
+/// behind `^`, and the rest of the expression.
+#[must_use]
+pub fn split_ahead<'e>(expression: &'e str, kind: &str) -> Option<(Vec<&'e str>, &'e str)> {
+    let text = expression.strip_prefix('^')?;
+    text.starts_with(kind).then_some(())?;
+    let signs = signs(text);
+    let end = signs.iter().find(|(_, sign, depth)| *sign == ')' && *depth == 0)?.0;
+    let mut from = kind.len();
+    let mut alternatives = Vec::new();
+    for (at, ..) in
+        signs.iter().filter(|(at, sign, depth)| *sign == '|' && *depth == 1 && *at < end)
+    {
+        alternatives.push(&text[from..*at]);
+        from = at + 1;
+    }
+    alternatives.push(&text[from..end]);
+    Some((alternatives, &text[end + 1..]))
+}
+
 /// The expression with groups that are not counted, so that it does not shift the numbers of
 /// another expression's groups.
 #[must_use]

@@ -97,7 +97,7 @@ pub(super) fn convert(
         phases.access.push(with_condition(condition, guard));
         tries::add(condition, tries, &mut phases.tries);
     } else {
-        match comes_before_index(one, known) {
+        match comes_before_index(one, known, around.server) {
             true => phases.access.push(with_condition(condition, guard)),
             false => answer.absorb(guard),
         }
@@ -123,15 +123,24 @@ pub(super) fn convert(
 }
 
 /// True if the rules about access of a location come before an index file is looked for: its paths
-/// may be folders, whose index file is a script of another location.
-fn comes_before_index(one: &Known<'_>, known: &[Known<'_>]) -> bool {
+/// may be folders, whose index file may be one of another location.
+fn comes_before_index(one: &Known<'_>, known: &[Known<'_>], server: &Scope<'_>) -> bool {
     let may_be_folder = match &one.condition {
         Condition::Path(path) => path.ends_with('/'),
         Condition::None => false,
         Condition::All | Condition::Match(_) => !has_only_scripts(&one.location),
     };
     let runs_scripts = |one: &Known<'_>| matches!(one.kind, Kind::Php { .. });
-    one.kind == Kind::Static && may_be_folder && known.iter().any(runs_scripts)
+    let leads_on = |directive: &Directive| match &*directive.name {
+        "try_files" => !directive.words.iter().any(|word| word.contains("$uri")),
+        "return" | "rewrite" => true,
+        "if" => directive.block.iter().flatten().any(rewrite::is_rewriting),
+        _ => false,
+    };
+    let mut blocks = known.iter().map(|one| one.location.scope.block()).chain([server.block()]);
+    one.kind == Kind::Static
+        && may_be_folder
+        && (known.iter().any(runs_scripts) || blocks.any(|block| block.iter().any(leads_on)))
 }
 
 /// Adds the routes of `if`, `return` and `rewrite`. Returns true if they answer every request.

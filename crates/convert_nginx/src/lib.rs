@@ -10,6 +10,7 @@
 
 mod access;
 mod addresses;
+mod again;
 mod answer;
 mod authorize;
 mod choice;

@@ -1,7 +1,8 @@
 //! Locations: their comparisons with a path, and the conditions of routes.
 
 pub(super) use sendoff_convert_document::expression::{
-    has_alternatives, matches, mistake, quote, refers_to_groups, unanchored, without_groups,
+    has_alternatives, matches, mistake, quote, refers_to_groups, split_ahead, unanchored,
+    without_groups,
 };
 
 /// The comparison of a location with a path.
@@ -141,10 +142,15 @@ pub(super) fn matches_all_scripts(expression: &str, has_info: bool) -> bool {
         ")(.*)$",
     ];
     const ENDS_OF_SCRIPTS: [&str; 5] = ["$", ")$", "/?$", "(/.+)?$", ")(/.+)?$"];
-    if has_alternatives(expression) {
-        return false;
-    }
     let rest = expression.strip_prefix("(?i)").unwrap_or(expression);
+    if has_alternatives(rest) {
+        let ahead = format!("^(?={rest})");
+        let alternatives = split_ahead(&ahead, "(?=").map(|(alternatives, _)| alternatives);
+        return alternatives
+            .unwrap_or_default()
+            .iter()
+            .any(|one| matches_all_scripts(one, has_info));
+    }
     if !has_info && endings(rest).is_some_and(|endings| endings.iter().any(|one| one == "php")) {
         return !rest.starts_with('^') || rest.starts_with("^.");
     }

@@ -12,7 +12,7 @@ use super::pattern::{Candidate, Condition, Matcher};
 use super::rewrite::{self, Staying};
 use super::scope::Scope;
 use super::tree::Directive;
-use super::{maps, pool, rules, site, tries};
+use super::{again, maps, pool, rules, site, tries};
 use sendoff_convert_document::Section;
 
 /// The routes of a server, in the order of nginx's phases.
@@ -118,7 +118,10 @@ fn routes(
     for number in 0..known.len() {
         answer::convert(number, known, &common, around, site, &mut phases);
     }
-    let index = tries::index_route(known, &phases, around.main.index);
+    let names = tries::index(around.main.index);
+    let again = again::behind_tries(&phases, &of_server);
+    let again_for_index = again::behind_index(&phases, &of_server, &names);
+    let index = tries::index_route(known, &phases, &names, !again_for_index.is_empty());
     let Phases { internal, rewriting, access, tries, named, answers } = phases;
     sections.extend(internal);
     sections.extend(of_server);
@@ -128,7 +131,8 @@ fn routes(
             route.absorb(part);
         }
     }));
-    let ordered = [access, tries, named, index.into_iter().collect(), answers];
+    let index = index.into_iter().collect();
+    let ordered = [access, tries, named, again, index, again_for_index, answers];
     sections.extend(ordered.into_iter().flatten());
     sections
 }

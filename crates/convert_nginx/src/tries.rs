@@ -91,16 +91,18 @@ pub(super) fn add(condition: &Condition, mut tries: Section, routes: &mut Vec<Se
 }
 
 /// The route that leads from a folder to its index file, if a location has rules for that file.
+/// `is_asked` tells that rewriting may concern the file.
 pub(super) fn index_route(
     known: &[Known<'_>],
     phases: &Phases,
-    main: &Scope<'_>,
+    names: &[String],
+    is_asked: bool,
 ) -> Option<Section> {
-    let names = index(main);
     let runs = known.iter().any(|one| matches!(one.kind, Kind::Php { .. }));
     let is_needed =
         phases.answers.iter().any(|route| !route.has("proxy") && !route.has("redirect"));
-    if !runs || !is_needed || !names.iter().any(|name| name.ends_with(".php")) {
+    let names_script = names.iter().any(|name| name.ends_with(".php"));
+    if !is_asked && !(runs && is_needed && names_script) {
         return None;
     }
     let others: Vec<_> = known
