@@ -10,6 +10,7 @@ mod caddy;
 mod caddy_closed;
 mod caddy_random;
 mod closed;
+mod folders;
 mod gates;
 mod nested;
 mod original;
