@@ -199,6 +199,7 @@ impl Site<'_> {
             }
             routes.insert(0, rewrite::guard());
         }
+        routes.iter_mut().for_each(Section::empty_missing_groups);
         [vec![site], routes].concat()
     }
 

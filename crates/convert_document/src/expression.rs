@@ -74,6 +74,12 @@ pub fn has_alternatives(expression: &str) -> bool {
     signs(expression).iter().any(|(_, sign, depth)| *sign == '|' && *depth == 0)
 }
 
+/// The number of groups in an expression.
+#[must_use]
+pub fn groups(expression: &str) -> usize {
+    RegexBuilder::new().build(expression).map_or(0, |compiled| compiled.captures_len() - 1)
+}
+
 /// The alternatives of the look-ahead of this kind, `(?!` or `(?=`, with which the expression begins
 /// behind `^`, and the rest of the expression.
 #[must_use]

@@ -34,7 +34,7 @@ pub(super) fn behind_tries(phases: &Phases, of_server: &[Section]) -> Vec<Sectio
         let rewritten = [leads(later, "rewrite"), leads(later, "try_files")].concat();
         let mut all = tried.iter().chain(&named).chain(&rewritten);
         if all.any(|lead| may_hold(route, lead)) {
-            routes.push(route.clone());
+            routes.push(again(route));
         }
     }
     let all = [tried, named, leads(&phases.rewriting, "rewrite")].concat();
@@ -52,7 +52,7 @@ pub(super) fn behind_index(
     let concerns = |route: &&Section| leads.iter().any(|lead| may_hold(route, lead));
     let mut routes = again_of_server(of_server, &leads);
     let gates = phases.rewriting.iter().filter(|route| is_gate(route));
-    routes.extend(gates.filter(concerns).cloned());
+    routes.extend(gates.filter(concerns).map(again));
     routes.extend(again_of_tries(phases, &leads));
     routes
 }
@@ -68,7 +68,7 @@ fn again_of_server(of_server: &[Section], leads: &[Lead]) -> Vec<Section> {
         _ => true,
     };
     let gates = of_server.iter().filter(|route| is_gate(route));
-    gates.filter(is_stable).filter(concerns).cloned().collect()
+    gates.filter(is_stable).filter(concerns).map(again).collect()
 }
 
 /// The routes of `try_files` without the path itself: the path exists where it was tried.
@@ -79,7 +79,20 @@ fn again_of_tries<'p>(phases: &'p Phases, leads: &[Lead]) -> impl Iterator<Item 
         let names = route.texts("try_files");
         !names.is_empty() && names.iter().all(|name| !name.contains('$') || name.starts_with("/@"))
     };
-    phases.tries.iter().filter(is_fixed).filter(concerns).cloned()
+    phases.tries.iter().filter(is_fixed).filter(concerns).map(again)
+}
+
+/// The route, for the path that another one has made.
+fn again(route: &Section) -> Section {
+    let mut made = Section::new("site.route");
+    made.comment("This route again, for paths that the ones above lead to:");
+    let mut route = route.clone();
+    // `sendoff check` would say that no request reaches a second route for the same path.
+    if let Some(path) = route.take("path") {
+        made.set("match", format!("^{}$", quote(&path)));
+    }
+    made.absorb(route);
+    made
 }
 
 /// True for a route that answers by more than a refusal, or leads on.

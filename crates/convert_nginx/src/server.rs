@@ -77,7 +77,11 @@ pub(super) fn convert(
             route.set("deny", true);
         })
     });
-    let sections = [closed.into_iter().collect(), sections].concat();
+    let mut sections = [closed.into_iter().collect(), sections].concat();
+    // A group of an `if`, of a table, or of another location.
+    for route in sections.iter_mut().filter(|route| route.names_missing_group()) {
+        route.refuse("A group such as $1 has no equal here: the requests are refused.");
+    }
     name_untaken(block, &mut site);
     let maps = maps::sections(&http, &sections);
     [vec![site], maps, sections].concat()

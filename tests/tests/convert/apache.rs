@@ -335,3 +335,14 @@ fn wordpress_and_nextcloud() {
         }
     }
 }
+
+#[test]
+fn groups_that_no_expression_has_are_empty() {
+    let lines = "RewriteEngine On
+        RewriteRule ^/a$ /pub/$1a.txt
+        RewriteRule !^/(pub|d|e) /pub/b$1.txt
+        RewriteRule ^/d(.)$ /pub/$1$2.txt
+        RedirectMatch ^/e/a$ /pub/$1a.txt?x";
+    let pair = Original::apache(lines, &["pub/a.txt", "pub/b.txt", "d/a.txt", "e/a.txt"]);
+    pair.same("/a /other /da /db /pub/b.txt");
+}

@@ -114,3 +114,16 @@ fn conditions_about_the_path() {
         }
     }
 }
+
+#[test]
+fn groups_that_no_expression_has() {
+    let lines = "location = /x { return 302 /y$1; }
+        location /z/ { rewrite ^/z/ /w/$1 last; }
+        location /q/ { if ($http_x_a ~ (.*)) { return 302 /$1; } }
+        location ~ ^/r/(a) { try_files $uri /$2; }";
+    let pair = Original::start(lines, &["z/a.txt", "q/a.txt", "r/a.txt", "a.txt"]);
+    pair.same("/a.txt");
+    for target in ["/x", "/z/a.txt", "/q/a.txt"] {
+        pair.refuses(target);
+    }
+}
