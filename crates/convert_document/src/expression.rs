@@ -147,3 +147,29 @@ pub fn quote(text: &str) -> String {
     }
     quoted
 }
+
+/// The characters with which every match begins, if the expression is for the beginning of a path.
+#[must_use]
+pub fn beginning(expression: &str) -> Option<String> {
+    let rest = expression.strip_prefix('^')?;
+    if has_alternatives(expression) {
+        return None;
+    }
+    let mut text = String::new();
+    let mut characters = rest.chars().peekable();
+    while let Some(next) = characters.next() {
+        let literal = match next {
+            '\\' => match characters.next() {
+                Some(escaped) if !escaped.is_ascii_alphanumeric() => escaped,
+                _ => break,
+            },
+            '.' | '[' | '(' | ')' | '$' | '|' | '^' | '?' | '*' | '+' | '{' => break,
+            next => next,
+        };
+        if matches!(characters.peek(), Some('?' | '*' | '{')) {
+            break;
+        }
+        text.push(literal);
+    }
+    Some(text)
+}

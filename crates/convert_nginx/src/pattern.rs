@@ -1,8 +1,8 @@
 //! Locations: their comparisons with a path, and the conditions of routes.
 
 pub(super) use sendoff_convert_document::expression::{
-    has_alternatives, matches, mistake, quote, refers_to_groups, split_ahead, unanchored,
-    without_groups,
+    beginning, has_alternatives, matches, mistake, quote, refers_to_groups, split_ahead,
+    unanchored, without_groups,
 };
 
 /// The comparison of a location with a path.
@@ -58,31 +58,6 @@ impl Condition {
             Self::Match(expression) => format!("(?={})", unanchored(&without_groups(expression))),
         }
     }
-}
-
-/// The characters with which every match begins, if the expression is for the beginning of a path.
-pub(super) fn beginning(expression: &str) -> Option<String> {
-    let rest = expression.strip_prefix('^')?;
-    if has_alternatives(expression) {
-        return None;
-    }
-    let mut text = String::new();
-    let mut characters = rest.chars().peekable();
-    while let Some(next) = characters.next() {
-        let literal = match next {
-            '\\' => match characters.next() {
-                Some(escaped) if !escaped.is_ascii_alphanumeric() => escaped,
-                _ => break,
-            },
-            '.' | '[' | '(' | ')' | '$' | '|' | '^' | '?' | '*' | '+' | '{' => break,
-            next => next,
-        };
-        if matches!(characters.peek(), Some('?' | '*' | '{')) {
-            break;
-        }
-        text.push(literal);
-    }
-    Some(text)
 }
 
 /// False if no path that begins with `prefix` can match the expression.
