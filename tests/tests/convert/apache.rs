@@ -346,3 +346,18 @@ fn groups_that_no_expression_has_are_empty() {
     let pair = Original::apache(lines, &["pub/a.txt", "pub/b.txt", "d/a.txt", "e/a.txt"]);
     pair.same("/a /other /da /db /pub/b.txt");
 }
+
+#[test]
+fn listed_folders_keep_their_own_path() {
+    let lines = "DirectoryIndex index.html
+        <Directory ROOT>
+            Options Indexes FollowSymLinks
+            AllowOverride All
+        </Directory>
+        <Location /closed/>
+            Require all denied
+        </Location>";
+    let pair = Original::apache(lines, &["a/index.html", "b/a.txt", "closed/index.html"]);
+    pair.same("/a/ /a /a/index.html /b/a.txt /closed/");
+    assert!(!pair.config().contains("try_files"), "{}", pair.config());
+}
