@@ -7,7 +7,7 @@
 use sendoff_convert_document::Section;
 
 use super::pattern::{
-    beginning, endings, matches, matches_all_scripts, may_begin, quote, split_ahead,
+    beginning, endings, matches, matches_all_scripts, may_begin, quote, split_ahead, unanchored,
 };
 use super::server::Phases;
 
@@ -58,17 +58,33 @@ pub(super) fn behind_index(
 }
 
 fn again_of_server(of_server: &[Section], leads: &[Lead]) -> Vec<Section> {
-    let concerns = |route: &&Section| leads.iter().any(|lead| may_hold(route, lead));
-    // A route that leads on sees every request twice.
-    let is_stable = |route: &&Section| match &route.texts("rewrite")[..] {
-        [target] => {
-            let path = Lead::Path(target.split('?').next().unwrap_or_default().to_owned());
-            !target.contains('$') && !may_hold(route, &path)
-        }
-        _ => true,
-    };
     let gates = of_server.iter().filter(|route| is_gate(route));
-    gates.filter(is_stable).filter(concerns).map(again).collect()
+    let made = gates.filter_map(|route| {
+        let concerned: Vec<_> = leads.iter().filter(|lead| may_hold(route, lead)).collect();
+        match route.has("rewrite") {
+            _ if concerned.is_empty() => None,
+            // A client's path was rewritten before; it must not be twice.
+            true => rewritten_again(route, &concerned),
+            false => Some(again(route)),
+        }
+    });
+    made.collect()
+}
+
+/// A route that rewrites, for these paths alone.
+fn rewritten_again(route: &Section, leads: &[&Lead]) -> Option<Section> {
+    let ends = leads.iter().filter_map(|lead| match lead {
+        Lead::Path(path) => Some(format!("{}$", quote(path))),
+        Lead::Index(name) => Some(format!(".*/{}$", quote(name))),
+        Lead::Below(_) | Lead::Behind(_) => None,
+    });
+    let ends: Vec<_> = ends.collect();
+    let mut rest = again(route);
+    let expression = rest.take("match").filter(|_| !ends.is_empty())?;
+    let mut made = Section::new("site.route");
+    made.set("match", format!("^(?={}){}", ends.join("|"), unanchored(&expression)));
+    made.absorb(rest);
+    Some(made)
 }
 
 /// The routes of `try_files` without the path itself: the path exists where it was tried.

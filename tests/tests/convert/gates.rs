@@ -51,6 +51,7 @@ fn a_redirect_of_scripts_without_a_session() {
 fn what_concerns_an_index_file() {
     let gates = [
         "rewrite ^(.*)\\.html$ $1.txt? redirect;",
+        "rewrite (.*)\\.html$ $1.txt last;",
         "location ~ \\.html$ { return 302 /login; }",
         "location ~ \\.html$ { return 204; }",
         "location ~ \\.html$ { if ($http_cookie !~ session) { return 302 /login?from=$uri; } }",
