@@ -39,7 +39,7 @@ pub(super) fn behind_tries(phases: &Phases, of_server: &[Section]) -> Vec<Sectio
     }
     let all = [tried, named, leads(&phases.rewriting, "rewrite")].concat();
     routes.extend(again_of_tries(phases, &all));
-    routes
+    with_named(routes, phases)
 }
 
 /// The routes for index files with these names.
@@ -54,7 +54,7 @@ pub(super) fn behind_index(
     let gates = phases.rewriting.iter().filter(|route| is_gate(route));
     routes.extend(gates.filter(concerns).map(again));
     routes.extend(again_of_tries(phases, &leads));
-    routes
+    with_named(routes, phases)
 }
 
 fn again_of_server(of_server: &[Section], leads: &[Lead]) -> Vec<Section> {
@@ -96,6 +96,14 @@ fn again_of_tries<'p>(phases: &'p Phases, leads: &[Lead]) -> impl Iterator<Item 
         !names.is_empty() && names.iter().all(|name| !name.contains('$') || name.starts_with("/@"))
     };
     phases.tries.iter().filter(is_fixed).filter(concerns).map(again)
+}
+
+/// The routes, with those of the named locations to which they lead.
+fn with_named(routes: Vec<Section>, phases: &Phases) -> Vec<Section> {
+    let leads =
+        |route: &Section| route.texts("try_files").iter().any(|name| name.starts_with("/@"));
+    let named = if routes.iter().any(leads) { &phases.named[..] } else { &[] };
+    [&routes, named].concat()
 }
 
 /// The route, for the path that another one has made.
@@ -167,7 +175,7 @@ fn may_hold(route: &Section, lead: &Lead) -> bool {
     }
 }
 
-/// How an expression holds for a path with a text behind it.
+/// The paths with a text behind them for which an expression holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Holding {
     Never,

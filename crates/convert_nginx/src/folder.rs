@@ -5,7 +5,7 @@ use super::pattern::{Condition, Matcher, beginning, may_begin, quote};
 use super::scope::Scope;
 use super::server::{Phases, made};
 use super::tree::Directive;
-use super::tries;
+use super::{rewrite, tries};
 use sendoff_convert_document::Section;
 
 /// The folder of a location.
@@ -108,6 +108,11 @@ fn outside_of_aliases(
     phases: &mut Phases,
 ) {
     let own = &known[number];
+    let block = own.location.scope.block();
+    let has = |name: &str| block.iter().any(|directive| directive.name == name);
+    if rewrite::returns(block) || has("deny") && !has("allow") && !has("satisfy") {
+        return;
+    }
     let aliases = known.iter().filter(|one| one.location.scope.peek("internal").is_none());
     for other in aliases {
         let Matcher::Prefix { .. } = &other.location.candidate.matcher else { continue };

@@ -102,7 +102,7 @@ pub(super) fn index_route(
     let is_needed =
         phases.answers.iter().any(|route| !route.has("proxy") && !route.has("redirect"));
     let names_script = names.iter().any(|name| name.ends_with(".php"));
-    if !is_asked && !(runs && is_needed && names_script) {
+    if !(is_asked || runs && is_needed && names_script) {
         return None;
     }
     let others: Vec<_> = known

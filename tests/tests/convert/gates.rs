@@ -57,6 +57,7 @@ fn what_concerns_an_index_file() {
         "location ~ \\.html$ { if ($http_cookie !~ session) { return 302 /login?from=$uri; } }",
         "location = /pub/index.html { try_files /nope =403; }",
         "location = /pub/index.html { rewrite ^ /a.txt last; }",
+        "location = /pub/index.html { try_files /none @closed; } location @closed { return 302 /login; }",
         "location /pub/index { return 302 /login; }",
         "location ^~ /pub/ { } location = /pub/ { } location /pub/index.html { return 302 /login; }",
         "location = / { } location / { if ($http_cookie !~ session) { return 302 /login; } }",
