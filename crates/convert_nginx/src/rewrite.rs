@@ -329,7 +329,10 @@ impl Rewriting<'_, '_> {
                     continue;
                 }
                 ("return", Tested::Http) if self.is_of_server() && to_https(directive) => {
-                    made.note(&test.place, "https_redirect of the site redirects");
+                    made.note(
+                        &test.place,
+                        "https_redirect of the site redirects, to the host that the client named",
+                    );
                 }
                 ("return", _) if is_refusal(directive.word()) => made = self.refused(test),
                 ("return", Tested::Unknown) if asks_for_own_file(test) => made = self.refused(test),
@@ -372,15 +375,9 @@ fn ask_for_none(directives: &[&Directive]) -> bool {
     directives.iter().filter(|one| is_rewriting(one)).all(|one| asks(&one))
 }
 
-/// True if a `return` redirects to the same address with https.
+/// True if a `return` redirects to https.
 fn to_https(directive: &Directive) -> bool {
-    let target = directive.words.last().map_or("", String::as_str);
-    matches!(
-        target,
-        "https://$host$request_uri"
-            | "https://$http_host$request_uri"
-            | "https://$server_name$request_uri"
-    )
+    directive.words.last().is_some_and(|target| target.starts_with("https://"))
 }
 
 /// True if an `if` of the server redirects requests without TLS.

@@ -76,12 +76,16 @@ fn what_concerns_an_index_file() {
 #[test]
 fn what_concerns_a_target_of_try_files() {
     let lines = "location / { try_files $uri /pub/index.html; }
+        location = /exact/ { try_files $uri /pub/index.html; }
         location /html/ { try_files $uri $uri.html /closed/a.txt; }
         location ~ ^/closed/ { return 302 /login; }
         location = /pub/index.html { if ($http_cookie !~ session) { return 302 /login; } }
         location ~ \\.html$ { if ($http_cookie !~ session) { return 204; } }";
-    let pair = Original::start(lines, &["pub/index.html", "html/a.html", "closed/a.txt", "a.txt"]);
-    same(&pair, "/ /a.txt /none /html/none /pub/index.html /closed/a.txt /html/b");
+    let pair = Original::start(
+        lines,
+        &["pub/index.html", "html/a.html", "closed/a.txt", "a.txt", "exact/index.html"],
+    );
+    same(&pair, "/exact/ / /a.txt /none /html/none /pub/index.html /closed/a.txt /html/b");
 }
 
 #[test]
