@@ -18,6 +18,7 @@ mod fields;
 mod folders;
 mod handlers;
 mod hosts;
+mod index;
 mod keys;
 mod known;
 mod listen;

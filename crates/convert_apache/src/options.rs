@@ -1,6 +1,7 @@
 //! `Options`: listings of folders, and symbolic links.
 
 use sendoff_convert_document::{Directive, Section};
+use toml::Value;
 
 use super::sections::{Kind, Part};
 
@@ -78,17 +79,21 @@ pub(super) fn listings(parts: &[Part<'_>], indexes: &[String], routes: &mut Vec<
         let later = options[number + 1..].iter().map(|(part, _)| &part.area);
         let Some(condition) = part.area.surely_without(later) else { continue };
         let folders = condition.matching(r"((?s:.*)/)\z");
-        let mut tried: Vec<String> =
-            indexes.iter().map(|name| format!("$1{}", name.replace('$', "$$"))).collect();
-        tried.push("$1".to_owned());
-        let mut index = Section::new("site.route");
-        let mut listing = Section::new("site.route");
-        if let Some(folders) = folders {
-            index.set("match", folders.clone());
-            listing.set("match", folders);
+        let made = |key: &'static str, value: Value| {
+            let mut route = Section::new("site.route");
+            if let Some(folders) = &folders {
+                route.set("match", folders.clone());
+            }
+            route.set(key, value);
+            route
+        };
+        // A listing sends index files, but runs no script.
+        if indexes.iter().any(|name| name.ends_with(".php")) {
+            let mut tried: Vec<String> =
+                indexes.iter().map(|name| format!("$1{}", name.replace('$', "$$"))).collect();
+            tried.push("$1".to_owned());
+            routes.push(made("try_files", tried.into()));
         }
-        index.set("try_files", tried);
-        listing.set("listing", true);
-        routes.extend([index, listing]);
+        routes.push(made("listing", true.into()));
     }
 }

@@ -5,9 +5,10 @@ use sendoff_convert_document::{Directive, Section};
 
 use super::sections::{Kind, Part};
 
-/// Adds the routes of the redirects of these parts.
-pub(super) fn routes(parts: &[Part<'_>], elsewhere: &[String], routes: &mut Vec<Section>) {
+/// The routes of the redirects of these parts.
+pub(super) fn routes(parts: &[Part<'_>], elsewhere: &[String]) -> Vec<Section> {
     const NAMES: [&str; 4] = ["redirect", "redirectpermanent", "redirecttemp", "redirectmatch"];
+    let mut routes = Vec::new();
     for part in parts {
         for directive in part.directives.iter().filter(|one| NAMES.contains(&one.name.as_str())) {
             match part.kind {
@@ -16,6 +17,7 @@ pub(super) fn routes(parts: &[Part<'_>], elsewhere: &[String], routes: &mut Vec<
             }
         }
     }
+    routes
 }
 
 /// The status that stands in front of the words, and the words behind it.

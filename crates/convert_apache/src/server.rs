@@ -9,7 +9,7 @@ use super::listen::Address;
 use super::mapping::{Mapped, Mapping, Proxied};
 use super::sections::{self, Kind, Part};
 use super::tree::Tree;
-use super::{access, fields, handlers, keys, options, php, proxy, redirect, rewrite};
+use super::{access, fields, handlers, index, keys, options, php, proxy, redirect, rewrite};
 
 /// The folder of a site that names none.
 const NO_FILES: &str = "/srv";
@@ -171,12 +171,15 @@ impl Site<'_> {
         fields::routes(&parts, &mut site, &mut routes);
         let (of_server, of_sections): (Vec<Part<'_>>, Vec<Part<'_>>) =
             parts.iter().cloned().partition(|part| part.kind == Kind::Server);
-        redirect::routes(&of_server, &mapping.elsewhere, &mut routes);
+        let mut redirects = redirect::routes(&of_server, &mapping.elsewhere);
+        routes.extend(redirects.clone());
         access::routes(&parts, self.has_tls, compared, self.clients, &mut routes);
         clients::name(blocks, self.clients, &mut site);
         keys::name_unknown(&parts, &mut routes, &mut site);
         handlers::routes(&parts, &mapping.elsewhere, &mut routes);
-        redirect::routes(&of_sections, &mapping.elsewhere, &mut routes);
+        let own = redirect::routes(&of_sections, &mapping.elsewhere);
+        routes.extend(own.clone());
+        redirects.extend(own);
         for part in &of_sections {
             let around = rewrite::Around {
                 folder: part.folder.as_deref(),
@@ -190,6 +193,7 @@ impl Site<'_> {
                 has_done |= rewrite::routes(&part.directives, around, &mut site, &mut routes);
             }
         }
+        routes.extend(index::routes(&index, &mapping.elsewhere, &redirects));
         let settings = proxy::Settings::of(&parts, blocks);
         proxy::routes(&passed, &parts, &settings, &mut routes);
         options::listings(&parts, &index, &mut routes);
@@ -199,6 +203,7 @@ impl Site<'_> {
             }
             routes.insert(0, rewrite::guard());
         }
+        routes.iter_mut().for_each(Section::empty_missing_groups);
         [vec![site], routes].concat()
     }
 

@@ -131,6 +131,19 @@ impl Section {
         table.and_then(|table| table.get(name)).and_then(Value::as_str).map(str::to_owned)
     }
 
+    /// The keys with their values.
+    pub(crate) fn keys_mut(&mut self) -> impl Iterator<Item = (&'static str, &mut Value)> {
+        self.keys.iter_mut().map(|(key, value)| (*key, value))
+    }
+
+    /// Makes the route refuse, with a remark. Only its conditions stay.
+    pub fn refuse(&mut self, text: &str) {
+        const CONDITIONS: [&str; 6] = ["path", "match", "method", "header", "query", "when"];
+        self.keys.retain(|(key, _)| CONDITIONS.contains(key));
+        self.set("deny", true);
+        self.remark(None, text.to_owned(), Kind::LeftOut);
+    }
+
     /// True if the section has no key.
     pub fn is_empty(&self) -> bool {
         self.keys.is_empty()

@@ -74,6 +74,32 @@ pub fn has_alternatives(expression: &str) -> bool {
     signs(expression).iter().any(|(_, sign, depth)| *sign == '|' && *depth == 0)
 }
 
+/// The number of groups in an expression.
+#[must_use]
+pub fn groups(expression: &str) -> usize {
+    RegexBuilder::new().build(expression).map_or(0, |compiled| compiled.captures_len() - 1)
+}
+
+/// The alternatives of the look-ahead of this kind, `(?!` or `(?=`, with which the expression begins
+/// behind `^`, and the rest of the expression.
+#[must_use]
+pub fn split_ahead<'e>(expression: &'e str, kind: &str) -> Option<(Vec<&'e str>, &'e str)> {
+    let text = expression.strip_prefix('^')?;
+    text.starts_with(kind).then_some(())?;
+    let signs = signs(text);
+    let end = signs.iter().find(|(_, sign, depth)| *sign == ')' && *depth == 0)?.0;
+    let mut from = kind.len();
+    let mut alternatives = Vec::new();
+    for (at, ..) in
+        signs.iter().filter(|(at, sign, depth)| *sign == '|' && *depth == 1 && *at < end)
+    {
+        alternatives.push(&text[from..*at]);
+        from = at + 1;
+    }
+    alternatives.push(&text[from..end]);
+    Some((alternatives, &text[end + 1..]))
+}
+
 /// The expression with groups that are not counted, so that it does not shift the numbers of
 /// another expression's groups.
 #[must_use]
@@ -120,4 +146,30 @@ pub fn quote(text: &str) -> String {
         quoted.push(sign);
     }
     quoted
+}
+
+/// The characters with which every match begins, if the expression is for the beginning of a path.
+#[must_use]
+pub fn beginning(expression: &str) -> Option<String> {
+    let rest = expression.strip_prefix('^')?;
+    if has_alternatives(expression) {
+        return None;
+    }
+    let mut text = String::new();
+    let mut characters = rest.chars().peekable();
+    while let Some(next) = characters.next() {
+        let literal = match next {
+            '\\' => match characters.next() {
+                Some(escaped) if !escaped.is_ascii_alphanumeric() => escaped,
+                _ => break,
+            },
+            '.' | '[' | '(' | ')' | '$' | '|' | '^' | '?' | '*' | '+' | '{' => break,
+            next => next,
+        };
+        if matches!(characters.peek(), Some('?' | '*' | '{')) {
+            break;
+        }
+        text.push(literal);
+    }
+    Some(text)
 }

@@ -8,6 +8,7 @@
 mod directive;
 mod document;
 pub mod expression;
+mod groups;
 pub mod host;
 pub mod network;
 mod one_file;

@@ -31,7 +31,7 @@ pub(super) fn convert(
     phases: &mut Phases,
 ) {
     let one = &known[number];
-    let Known { location, condition, kind } = one;
+    let Known { location, condition, kind, .. } = one;
     let scope = &location.scope;
     if let Matcher::Named(name) = &location.candidate.matcher {
         named::routes(name, one, common, around, phases);
@@ -90,19 +90,21 @@ pub(super) fn convert(
     };
     let conditions = answer.clone();
     let tries = tries::of(one);
-    let has_tries = tries.has("try_files");
-    if has_tries {
+    let names = tries.texts("try_files");
+    // nginx does not look whether the last one exists.
+    let checks_file = names.last().is_some_and(|last| !last.contains("$path"));
+    if !names.is_empty() {
         phases.access.push(with_condition(condition, guard));
         tries::add(condition, tries, &mut phases.tries);
     } else {
-        match comes_before_index(one, known) {
+        match comes_before_index(one, known, around.server) {
             true => phases.access.push(with_condition(condition, guard)),
             false => answer.absorb(guard),
         }
         answer.absorb_comments(tries);
     }
     answer.absorb(fields);
-    handler(one, has_tries, &folder, &mut answer);
+    handler(one, checks_file, &folder, &mut answer);
     if is_internal {
         if folder == Folder::Accel {
             site.absorb_comments(answer);
@@ -121,15 +123,24 @@ pub(super) fn convert(
 }
 
 /// True if the rules about access of a location come before an index file is looked for: its paths
-/// may be folders, whose index file is a script of another location.
-fn comes_before_index(one: &Known<'_>, known: &[Known<'_>]) -> bool {
+/// may be folders, whose index file may be one of another location.
+fn comes_before_index(one: &Known<'_>, known: &[Known<'_>], server: &Scope<'_>) -> bool {
     let may_be_folder = match &one.condition {
         Condition::Path(path) => path.ends_with('/'),
         Condition::None => false,
         Condition::All | Condition::Match(_) => !has_only_scripts(&one.location),
     };
     let runs_scripts = |one: &Known<'_>| matches!(one.kind, Kind::Php { .. });
-    one.kind == Kind::Static && may_be_folder && known.iter().any(runs_scripts)
+    let leads_on = |directive: &Directive| match &*directive.name {
+        "try_files" => !directive.words.iter().any(|word| word.contains("$uri")),
+        "return" | "rewrite" => true,
+        "if" => directive.block.iter().flatten().any(rewrite::is_rewriting),
+        _ => false,
+    };
+    let mut blocks = known.iter().map(|one| one.location.scope.block()).chain([server.block()]);
+    one.kind == Kind::Static
+        && may_be_folder
+        && (known.iter().any(runs_scripts) || blocks.any(|block| block.iter().any(leads_on)))
 }
 
 /// Adds the routes of `if`, `return` and `rewrite`. Returns true if they answer every request.
@@ -259,8 +270,9 @@ pub(super) fn with_condition(condition: &Condition, section: Section) -> Section
     route
 }
 
-/// Sets the handler of a location that is not a proxy.
-fn handler(one: &Known<'_>, tries: bool, folder: &Folder, answer: &mut Section) {
+/// Sets the handler of a location that is not a proxy. `checks_file` tells that `try_files` makes
+/// sure of a file at the path.
+fn handler(one: &Known<'_>, checks_file: bool, folder: &Folder, answer: &mut Section) {
     let scope = &one.location.scope;
     match &one.kind {
         Kind::Proxy => {}
@@ -313,7 +325,7 @@ fn handler(one: &Known<'_>, tries: bool, folder: &Folder, answer: &mut Section) 
                 return;
             }
             // nginx sends a script as a text here; a handler for files refuses it.
-            if may_run(&one.location, &one.condition, tries) {
+            if may_run(one, checks_file) {
                 answer.set("static", true);
             }
         }

@@ -152,14 +152,20 @@ pub(super) fn rewrite(
             };
             route.set("rewrite", target);
         }
-        (Err(why), _) | (Ok(_), Some(why)) => {
-            route.left_out(
-                &directive.place,
-                format!("{} has no equal: {why} is not known", directive.text()),
+        (target, wrong) => {
+            let why = target.err().or(wrong.clone()).map(|why| format!(": {why} is not known"));
+            let text = format!(
+                "{} has no equal{}; its requests are refused",
+                directive.text(),
+                why.unwrap_or_default()
             );
-        }
-        (Ok(_), None) => {
-            route.left_out(&directive.place, format!("{} has no equal", directive.text()));
+            route.left_out(&directive.place, text);
+            match wrong {
+                None => route.set("match", combined),
+                Some(_) => set_condition(&mut route, condition),
+            }
+            route.absorb(extra);
+            route.set("deny", true);
         }
     }
     route

@@ -1,11 +1,11 @@
 //! `root` and `alias`: the folder of a location.
 
 use super::location::{Kind, Known, Location};
-use super::pattern::{Matcher, beginning};
+use super::pattern::{Condition, Matcher, beginning, may_begin, quote};
 use super::scope::Scope;
 use super::server::{Phases, made};
 use super::tree::Directive;
-use super::tries;
+use super::{rewrite, tries};
 use sendoff_convert_document::Section;
 
 /// The folder of a location.
@@ -50,19 +50,22 @@ pub(super) fn folder(
         return Folder::OfSite;
     }
     match files(location, known, main) {
-        Files::OfSite => Folder::OfSite,
+        Files::OfSite => {
+            outside_of_aliases(number, known, main, site, phases);
+            Folder::OfSite
+        }
         Files::At { path, target, directive } => {
             let has_slash = matches!(&location.candidate.matcher, Matcher::Prefix { text, .. } if text.ends_with('/'));
             if has_slash && !is_internal {
                 exclude(&path, known, phases);
             }
-            if matches!(&location.candidate.matcher, Matcher::Prefix { text, .. } if !text.ends_with('/'))
-            {
+            if !is_internal && may_go_on(&location.candidate.matcher, &path) {
                 let text = format!(
-                    "{}: a path that goes on without a slash behind {path} is looked up in the root of the site",
+                    "{}: a path that goes on without a slash behind {path} is not found",
                     directive.text()
                 );
                 site.note(&directive.place, text);
+                phases.answers.push(not_found(&known[number].condition, &path, "[^/]"));
             }
             site.set_in(if is_internal { "accel" } else { "alias" }, &path, target);
             if is_internal { Folder::Accel } else { Folder::Alias }
@@ -71,6 +74,71 @@ pub(super) fn folder(
             let text = format!("{} has no equal here: the location is refused", directive.text());
             site.left_out(&directive.place, text);
             Folder::Elsewhere
+        }
+    }
+}
+
+/// True if a location may have paths that go on behind the path of its folder without a slash. nginx
+/// appends their rest to the name of the folder; a key `alias` does not hold for them.
+fn may_go_on(matcher: &Matcher, path: &str) -> bool {
+    let start = match matcher {
+        Matcher::Prefix { text, .. } => Some(text.clone()),
+        Matcher::Expression { text, .. } => beginning(text),
+        Matcher::Exact(_) | Matcher::Named(_) => return false,
+    };
+    !start.is_some_and(|start| start.starts_with(&format!("{path}/")))
+}
+
+/// Refuses paths of a location that begin with a path and go on with an expression.
+fn not_found(condition: &Condition, path: &str, rest: &str) -> Section {
+    made(|route| {
+        route.set("match", format!("^{}{}{rest}", condition.ahead(), quote(path)));
+        route.set("deny", true);
+        route.set("status", 404);
+    })
+}
+
+/// A key `alias` holds for all paths of its folder, also if nginx chooses another location for some
+/// of them, whose files are in the folder of the site.
+fn outside_of_aliases(
+    number: usize,
+    known: &[Known<'_>],
+    main: &Scope<'_>,
+    site: &mut Section,
+    phases: &mut Phases,
+) {
+    let own = &known[number];
+    let block = own.location.scope.block();
+    let has = |name: &str| block.iter().any(|directive| directive.name == name);
+    if rewrite::returns(block) || has("deny") && !has("allow") && !has("satisfy") {
+        return;
+    }
+    let aliases = known.iter().filter(|one| one.location.scope.peek("internal").is_none());
+    for other in aliases {
+        let Matcher::Prefix { .. } = &other.location.candidate.matcher else { continue };
+        let sends_files = matches!(other.kind, Kind::Static | Kind::Php { .. });
+        let Files::At { path, .. } = files(&other.location, known, main) else { continue };
+        let folder = format!("{path}/");
+        if !sends_files || own.condition == Condition::None {
+            continue;
+        }
+        match &own.location.candidate.matcher {
+            Matcher::Prefix { text, .. } if text.starts_with(&folder) => {
+                let note = format!("files below {text} are not found: {path} is in another folder");
+                if let Some(location) = own.location.directive {
+                    site.note(&location.place, note);
+                }
+                phases.answers.push(not_found(&own.condition, text, ""));
+            }
+            Matcher::Exact(exact) if exact.starts_with(&folder) => {
+                phases.answers.push(not_found(&own.condition, exact, "$"));
+            }
+            Matcher::Expression { text, .. }
+                if other.asked_before.contains(text) && may_begin(text, &folder) =>
+            {
+                phases.answers.push(not_found(&own.condition, &path, "/"));
+            }
+            _ => {}
         }
     }
 }

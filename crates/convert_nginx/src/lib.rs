@@ -1,8 +1,8 @@
 //! The configuration of nginx.
 //!
-//! `tree` reads the files, `scope` knows which directives a block inherits, `pattern` which
-//! location nginx chooses, `text` the variables. `server` makes a site of a `server`, `answer` the
-//! routes of a location, with the help of the modules for single directives.
+//! `tree` reads the files, `scope` knows which directives a block inherits, `choice` which location
+//! nginx chooses, `text` the variables. `server` makes a site of a `server`, `answer` the routes of a
+//! location, with the help of the modules for single directives.
 //!
 //! Each part takes the directives that it deals with: it converts them, or says in the result why
 //! it does not. `leftover` names those that nothing has taken, so no directive is lost.
@@ -10,8 +10,10 @@
 
 mod access;
 mod addresses;
+mod again;
 mod answer;
 mod authorize;
+mod choice;
 mod common;
 mod effect;
 mod folder;

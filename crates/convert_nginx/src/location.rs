@@ -1,7 +1,7 @@
 //! The locations of a server, and the kinds of answers that they give.
 
 use super::http::Outside;
-use super::pattern::{Candidate, Condition, Matcher};
+use super::pattern::{Candidate, Condition, Matcher, endings, matches_all_scripts};
 use super::scope::Scope;
 use super::text::{Use, translate};
 use super::tree::Directive;
@@ -20,6 +20,8 @@ pub(super) struct Location<'d> {
 pub(super) struct Known<'d> {
     pub(super) location: Location<'d>,
     pub(super) condition: Condition,
+    /// The expressions that nginx asks first, for each of its paths.
+    pub(super) asked_before: Vec<String>,
     pub(super) kind: Kind,
 }
 
@@ -230,18 +232,19 @@ pub(super) fn has_only_scripts(location: &Location<'_>) -> bool {
     }
 }
 
-/// True if Sendoff would run a script at a path of a location that only sends files.
-pub(super) fn may_run(location: &Location<'_>, condition: &Condition, tries: bool) -> bool {
-    match &location.candidate.matcher {
-        Matcher::Exact(path) => path.to_ascii_lowercase().contains(".php"),
+/// True if Sendoff may run a script at a path of a location that only sends files, because no other
+/// location surely takes all scripts. `checks_file` tells that a file is at each path.
+pub(super) fn may_run(one: &Known<'_>, checks_file: bool) -> bool {
+    // Without a check, a script may have any path info.
+    let has_info = !checks_file;
+    let is_taken = |rule: &String| matches_all_scripts(rule, has_info);
+    match &one.location.candidate.matcher {
+        Matcher::Exact(path) => path.contains(".php") || path.ends_with('/'),
         Matcher::Named(_) => false,
-        // A script may have any path info.
-        Matcher::Expression { .. } if !tries => true,
-        Matcher::Expression { text, .. } => super::pattern::endings(text)
-            .is_none_or(|endings| endings.iter().any(|ending| ending == "php")),
-        Matcher::Prefix { text, .. } => {
-            let probe = |rest: &str| condition.holds(&format!("{text}{rest}"));
-            probe("probe.php") || probe("/probe.php") || !tries && probe("/probe.php/x")
+        _ if one.condition == Condition::None || one.asked_before.iter().any(is_taken) => false,
+        Matcher::Expression { text, .. } => {
+            has_info || endings(text).is_none_or(|endings| endings.iter().any(|one| one == "php"))
         }
+        Matcher::Prefix { .. } => true,
     }
 }

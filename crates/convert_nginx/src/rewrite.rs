@@ -5,7 +5,9 @@ use super::location::restricts;
 use super::maps;
 use super::pattern::{Condition, may_begin};
 use super::scope::Scope;
-use super::tested::{Tested, ambiguous, apply, asks_client, asks_for_file, is_refusal};
+use super::tested::{
+    Tested, ambiguous, apply, asks_for_file, asks_for_files, asks_for_own_file, is_refusal, of_path,
+};
 use super::tree::Directive;
 use sendoff_convert_document::Section;
 
@@ -237,6 +239,15 @@ impl Rewriting<'_, '_> {
         made
     }
 
+    /// A `return` or a redirect for some paths of the location.
+    fn of_path(&mut self, directive: &Directive, condition: &Condition) {
+        let made = match &*directive.name {
+            "return" => answer(directive, route(condition), self.scope),
+            _ => rewrite(directive, condition, Section::default(), self.scope),
+        };
+        self.add(made, directive, "");
+    }
+
     fn conditional(&mut self, test: &Directive, later: &[&Directive]) {
         let mut extra = Section::default();
         let tested = apply(test, &mut extra);
@@ -268,7 +279,14 @@ impl Rewriting<'_, '_> {
             made.set("deny", true);
             self.add(made, test, "");
         }
+        let of_path = of_path(test, self.condition).filter(|_| tested == Tested::Unknown);
         for (number, directive) in directives.iter().enumerate() {
+            if let Some(condition) = &of_path
+                && answers(directive)
+            {
+                self.of_path(directive, condition);
+                continue;
+            }
             let behind: Vec<&Directive> =
                 directives[number + 1..].iter().chain(later).copied().collect();
             let mut made = Section::default();
@@ -311,12 +329,16 @@ impl Rewriting<'_, '_> {
                     continue;
                 }
                 ("return", Tested::Http) if self.is_of_server() && to_https(directive) => {
-                    made.note(&test.place, "https_redirect of the site redirects");
+                    made.note(
+                        &test.place,
+                        "https_redirect of the site redirects, to the host that the client named",
+                    );
                 }
-                ("return", _) if is_refusal(directive.word()) || asks_client(test) => {
+                ("return", _) if is_refusal(directive.word()) => made = self.refused(test),
+                ("return", Tested::Unknown) if asks_for_own_file(test) => made = self.refused(test),
+                ("return" | "rewrite", Tested::Unknown) if !asks_for_files(test) => {
                     made = self.refused(test);
                 }
-                ("rewrite", Tested::Unknown) if asks_client(test) => made = self.refused(test),
                 (name, Tested::Known | Tested::Similar) => {
                     made.left_out(&directive.place, format!("{name} within if has no equal"));
                 }
@@ -328,6 +350,14 @@ impl Rewriting<'_, '_> {
             self.add(made, directive, "");
         }
     }
+}
+
+/// True for a `return`, and for a `rewrite` that redirects.
+fn answers(directive: &Directive) -> bool {
+    let target = directive.words.get(1).map_or("", String::as_str);
+    let flag = directive.words.get(2).map_or("", String::as_str);
+    let redirects = matches!(flag, "redirect" | "permanent") || leaves(target);
+    directive.name == "return" || directive.name == "rewrite" && redirects
 }
 
 /// True if a location refuses some requests, so that it matters which of them it rewrites.
@@ -345,15 +375,9 @@ fn ask_for_none(directives: &[&Directive]) -> bool {
     directives.iter().filter(|one| is_rewriting(one)).all(|one| asks(&one))
 }
 
-/// True if a `return` redirects to the same address with https.
+/// True if a `return` redirects to https.
 fn to_https(directive: &Directive) -> bool {
-    let target = directive.words.last().map_or("", String::as_str);
-    matches!(
-        target,
-        "https://$host$request_uri"
-            | "https://$http_host$request_uri"
-            | "https://$server_name$request_uri"
-    )
+    directive.words.last().is_some_and(|target| target.starts_with("https://"))
 }
 
 /// True if an `if` of the server redirects requests without TLS.

@@ -3,15 +3,16 @@
 
 use super::access;
 use super::answer::{self, Surroundings};
+use super::choice::{asked_before, condition};
 use super::common::Common;
 use super::http::Outside;
 use super::leftover::name_untaken;
 use super::location::{Collected, Known, collect, kind};
-use super::pattern::{Candidate, Condition, Matcher, condition};
+use super::pattern::{Candidate, Condition, Matcher};
 use super::rewrite::{self, Staying};
 use super::scope::Scope;
 use super::tree::Directive;
-use super::{maps, pool, rules, site, tries};
+use super::{again, maps, pool, rules, site, tries};
 use sendoff_convert_document::Section;
 
 /// The routes of a server, in the order of nginx's phases.
@@ -53,7 +54,9 @@ pub(super) fn convert(
         .enumerate()
         .map(|(number, location)| {
             let kind = kind(&location, outside);
-            Known { condition: condition(&candidates, number), kind, location }
+            let condition = condition(&candidates, number);
+            let asked_before = asked_before(&candidates, number);
+            Known { location, condition, asked_before, kind }
         })
         .collect();
     let main = Main::of(&known, &scope);
@@ -74,7 +77,11 @@ pub(super) fn convert(
             route.set("deny", true);
         })
     });
-    let sections = [closed.into_iter().collect(), sections].concat();
+    let mut sections = [closed.into_iter().collect(), sections].concat();
+    // A group of an `if`, of a table, or of another location.
+    for route in sections.iter_mut().filter(|route| route.names_missing_group()) {
+        route.refuse("A group such as $1 has no equal here: the requests are refused.");
+    }
     name_untaken(block, &mut site);
     let maps = maps::sections(&http, &sections);
     [vec![site], maps, sections].concat()
@@ -115,7 +122,10 @@ fn routes(
     for number in 0..known.len() {
         answer::convert(number, known, &common, around, site, &mut phases);
     }
-    let index = tries::index_route(known, &phases, around.main.index);
+    let names = tries::index(around.main.index);
+    let again = again::behind_tries(&phases, &of_server);
+    let again_for_index = again::behind_index(&phases, &of_server, &names);
+    let index = tries::index_route(known, &phases, &names, !again_for_index.is_empty());
     let Phases { internal, rewriting, access, tries, named, answers } = phases;
     sections.extend(internal);
     sections.extend(of_server);
@@ -125,7 +135,8 @@ fn routes(
             route.absorb(part);
         }
     }));
-    let ordered = [access, tries, named, index.into_iter().collect(), answers];
+    let index = index.into_iter().collect();
+    let ordered = [access, tries, named, again, index, again_for_index, answers];
     sections.extend(ordered.into_iter().flatten());
     sections
 }

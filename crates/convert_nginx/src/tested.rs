@@ -1,32 +1,41 @@
 //! The conditions of `if`.
 
-use super::pattern::{matches, mistake, quote, unanchored};
+use super::pattern::{
+    Condition, matches, mistake, quote, refers_to_groups, unanchored, without_groups,
+};
 use super::tree::Directive;
 use sendoff_convert_document::Section;
 
-/// True if a condition may be about the client: what it keeps away must stay away. Other conditions
-/// are about the address that is asked for.
-pub(super) fn asks_client(test: &Directive) -> bool {
-    const OF_ADDRESS: [&str; 12] = [
-        "args",
-        "content_type",
-        "document_uri",
-        "https",
-        "is_args",
-        "query_string",
-        "request_method",
-        "request_uri",
-        "scheme",
-        "server_name",
-        "server_port",
-        "uri",
-    ];
-    let subject = test.word().trim_start_matches('(').trim_end_matches(')');
-    match subject.strip_prefix('$') {
-        Some(name) => !OF_ADDRESS.contains(&name) && !name.starts_with("arg_"),
-        // A test for a file, such as `-f`.
-        None => !subject.starts_with(['-', '!']),
+/// True if a condition asks which files there are.
+pub(super) fn asks_for_files(test: &Directive) -> bool {
+    parts(test).first().is_some_and(|subject| subject.starts_with(['-', '!']))
+}
+
+/// True if a condition asks for the file or folder at the path.
+pub(super) fn asks_for_own_file(test: &Directive) -> bool {
+    asks_for_files(test) && parts(test).get(1) == Some(&"$request_filename")
+}
+
+/// The paths of a location for which the condition of an `if` about the path holds; `None`: it is
+/// about something else.
+pub(super) fn of_path(test: &Directive, location: &Condition) -> Option<Condition> {
+    let [subject, operator, value] = parts(test)[..] else { return None };
+    if !matches!(subject, "$uri" | "$document_uri") {
+        return None;
     }
+    let (expression, is_negated) = match operator {
+        "~" | "!~" => (value.to_owned(), operator == "!~"),
+        "~*" | "!~*" => (format!("(?i){value}"), operator == "!~*"),
+        "=" | "!=" => (format!("^{}$", quote(value)), operator == "!="),
+        _ => return None,
+    };
+    let rest = match is_negated {
+        true => format!("(?!{})", unanchored(&without_groups(&expression))),
+        false => unanchored(&expression),
+    };
+    let whole = format!("^{}{rest}", location.ahead());
+    let is_known = mistake(&expression).is_none() && !refers_to_groups(&expression);
+    (is_known && mistake(&whole).is_none()).then_some(Condition::Match(whole))
 }
 
 /// True for the condition that a file is at the path.
@@ -87,6 +96,8 @@ pub(super) fn apply(test: &Directive, route: &mut Section) -> Tested {
         ("$scheme", Some("!=")) if value == "https" => return Tested::Http,
         ("$https", Some("!=")) if value == "on" => return Tested::Http,
         ("$https", Some("=")) if value.is_empty() => return Tested::Http,
+        ("$server_port", Some("=")) if value == "80" => return Tested::Http,
+        ("$server_port", Some("!=")) if value == "443" => return Tested::Http,
         ("$request_method", operator) => return methods(operator, value, route),
         _ => {}
     }

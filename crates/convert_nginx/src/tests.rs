@@ -539,3 +539,17 @@ fn statuses() {
     has("location /a/ { return 503; }", "respond = \"\"\nstatus = 503");
     has("location /a/ { internal; root $x; }", "deny = true");
 }
+
+#[test]
+fn redirects_to_https() {
+    for test in ["$scheme = http", "$scheme != https", "$server_port = 80", "$https = ''"] {
+        for target in ["https://$host$request_uri", "https://www.a.org$request_uri"] {
+            let text = format!(
+                "server {{ listen 443 ssl; ssl_certificate a; ssl_certificate_key b; if ({test}) {{ return 301 {target}; }} }}"
+            );
+            let made = convert(Path::new("a.conf"), &OneFile(text)).unwrap().text;
+            let is_redirected = !made.contains("https_redirect = false");
+            assert!(is_redirected && !made.contains("deny"), "{made}");
+        }
+    }
+}

@@ -72,15 +72,21 @@ pub(super) fn add(condition: &Condition, mut tries: Section, routes: &mut Vec<Se
     let names = tries.texts("try_files");
     let names_files_only = names.iter().any(|name| name == "$path")
         && !names.iter().any(|name| name == "$path/" || name.contains("$1"));
+    let others = names.into_iter().filter(|name| name != "$path").collect();
     let ahead = match condition {
-        Condition::Path(_) => return routes.push(with_condition(condition, tries)),
+        Condition::Path(path) => {
+            if names_files_only && path.ends_with('/') {
+                tries.take("try_files");
+                tries.set_list("try_files", others);
+            }
+            return routes.push(with_condition(condition, tries));
+        }
         condition => condition.ahead(),
     };
     if !names_files_only {
         return routes.push(with_condition(condition, tries));
     }
     let start = if ahead.is_empty() { String::new() } else { format!("^{ahead}.*") };
-    let others = names.into_iter().filter(|name| name != "$path").collect();
     let mut of_folders = Section::new("site.route");
     of_folders.set("match", format!("{start}/$"));
     of_folders.set_list("try_files", others);
@@ -91,16 +97,18 @@ pub(super) fn add(condition: &Condition, mut tries: Section, routes: &mut Vec<Se
 }
 
 /// The route that leads from a folder to its index file, if a location has rules for that file.
+/// `is_asked` tells that rewriting may concern the file.
 pub(super) fn index_route(
     known: &[Known<'_>],
     phases: &Phases,
-    main: &Scope<'_>,
+    names: &[String],
+    is_asked: bool,
 ) -> Option<Section> {
-    let names = index(main);
     let runs = known.iter().any(|one| matches!(one.kind, Kind::Php { .. }));
     let is_needed =
         phases.answers.iter().any(|route| !route.has("proxy") && !route.has("redirect"));
-    if !runs || !is_needed || !names.iter().any(|name| name.ends_with(".php")) {
+    let names_script = names.iter().any(|name| name.ends_with(".php"));
+    if !(is_asked || runs && is_needed && names_script) {
         return None;
     }
     let others: Vec<_> = known

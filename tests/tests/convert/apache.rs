@@ -335,3 +335,29 @@ fn wordpress_and_nextcloud() {
         }
     }
 }
+
+#[test]
+fn groups_that_no_expression_has_are_empty() {
+    let lines = "RewriteEngine On
+        RewriteRule ^/a$ /pub/$1a.txt
+        RewriteRule !^/(pub|d|e) /pub/b$1.txt
+        RewriteRule ^/d(.)$ /pub/$1$2.txt
+        RedirectMatch ^/e/a$ /pub/$1a.txt?x";
+    let pair = Original::apache(lines, &["pub/a.txt", "pub/b.txt", "d/a.txt", "e/a.txt"]);
+    pair.same("/a /other /da /db /pub/b.txt");
+}
+
+#[test]
+fn listed_folders_keep_their_own_path() {
+    let lines = "DirectoryIndex index.html
+        <Directory ROOT>
+            Options Indexes FollowSymLinks
+            AllowOverride All
+        </Directory>
+        <Location /closed/>
+            Require all denied
+        </Location>";
+    let pair = Original::apache(lines, &["a/index.html", "b/a.txt", "closed/index.html"]);
+    pair.same("/a/ /a /a/index.html /b/a.txt /closed/");
+    assert!(!pair.config().contains("try_files"), "{}", pair.config());
+}

@@ -208,3 +208,26 @@ fn files_in_folders_with_another_name() {
     let pair = Original::apache(lines, &["a/.acl", "a/a.txt"]);
     pair.refuses("/a/a.txt");
 }
+
+#[test]
+fn redirects_concern_index_files() {
+    for rules in [
+        "RedirectMatch 302 index\\.html$ /login?x",
+        "<FilesMatch \"\\.html$\">\nRedirect 302 /login?x\n</FilesMatch>",
+        "<LocationMatch \"^/a/index\">\nRedirect 302 /login?x\n</LocationMatch>",
+        "<Files index.html>\nRedirect 302 /login?x\n</Files>",
+        "Redirect /a/index.html /login?x",
+        "RewriteEngine On\nRewriteRule ^/a/index\\.html$ /login? [R]",
+        "<Directory ROOT/a>\nRewriteEngine On\nRewriteRule ^index\\.html$ /login? [R]\n</Directory>",
+        "Options +Indexes\nRedirectMatch 302 ^/a/index /login?x",
+        "Redirect /old /a/\nRedirectMatch ^/moved/(.*) /a/$1",
+    ] {
+        let files = ["index.html", "a/index.html", "a/b/index.html", "a/a.txt", "c/a.txt"];
+        let pair = Original::apache(rules, &files);
+        for target in ["/", "/a/", "/a", "/a/index.html", "/a/b/", "/a/a.txt", "/old/x", "/moved/x"]
+        {
+            let [theirs, ours] = pair.ask(&get(target)).map(|answer| answer.status());
+            assert_eq!(ours, theirs, "{target} {rules}");
+        }
+    }
+}

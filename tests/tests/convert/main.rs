@@ -10,9 +10,13 @@ mod caddy;
 mod caddy_closed;
 mod caddy_random;
 mod closed;
+mod folders;
+mod gates;
+mod nested;
 mod original;
 mod random;
 mod rules;
+mod scripts;
 mod unit;
 mod unit_repeated;
 

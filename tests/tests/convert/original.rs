@@ -200,6 +200,11 @@ impl Original {
         assert!(!is_opened, "{name}: {ours}, but the other says {theirs}\n{config}");
     }
 
+    /// The converted configuration.
+    pub(crate) fn config(&self) -> String {
+        fs::read_to_string(self._site.outside("sendoff.toml")).unwrap()
+    }
+
     /// The routes of the converted configuration that speak of a folder.
     pub(crate) fn routes_of(&self, folder: &str) -> String {
         let config = fs::read_to_string(self._site.outside("sendoff.toml")).unwrap();
