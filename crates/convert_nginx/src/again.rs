@@ -98,7 +98,7 @@ fn again_of_tries<'p>(phases: &'p Phases, leads: &[Lead]) -> impl Iterator<Item 
     phases.tries.iter().filter(is_fixed).filter(concerns).map(again)
 }
 
-/// The routes, with those of the named locations to which they lead.
+/// The routes, and behind them the named locations if one of them leads there.
 fn with_named(routes: Vec<Section>, phases: &Phases) -> Vec<Section> {
     let leads =
         |route: &Section| route.texts("try_files").iter().any(|name| name.starts_with("/@"));
