@@ -6,7 +6,8 @@ use super::maps;
 use super::pattern::{Condition, may_begin};
 use super::scope::Scope;
 use super::tested::{
-    Tested, ambiguous, apply, asks_for_file, asks_for_files, asks_for_own_file, is_refusal, of_path,
+    Tested, ambiguous, apply, asks_for_address, asks_for_file, asks_for_files, asks_for_own_file,
+    is_refusal, of_path,
 };
 use super::tree::Directive;
 use sendoff_convert_document::Section;
@@ -336,7 +337,10 @@ impl Rewriting<'_, '_> {
                 }
                 ("return", _) if is_refusal(directive.word()) => made = self.refused(test),
                 ("return", Tested::Unknown) if asks_for_own_file(test) => made = self.refused(test),
-                ("return" | "rewrite", Tested::Unknown) if !asks_for_files(test) => {
+                ("return" | "rewrite", Tested::Unknown)
+                    if !asks_for_files(test)
+                        && !(asks_for_address(test) && is_permanent(directive)) =>
+                {
                     made = self.refused(test);
                 }
                 (name, Tested::Known | Tested::Similar) => {
@@ -373,6 +377,15 @@ fn ask_for_none(directives: &[&Directive]) -> bool {
             && matches!(apply(directive, &mut Section::default()), Tested::Missing | Tested::NoFile)
     };
     directives.iter().filter(|one| is_rewriting(one)).all(|one| asks(&one))
+}
+
+/// True for a permanent redirect. It keeps no client away for a time, as a redirect to a login does:
+/// clients may remember it for ever.
+fn is_permanent(directive: &Directive) -> bool {
+    match &*directive.name {
+        "return" => matches!(directive.word(), "301" | "308"),
+        _ => directive.words.get(2).is_some_and(|flag| flag == "permanent"),
+    }
 }
 
 /// True if a `return` redirects to https.

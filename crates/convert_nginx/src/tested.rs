@@ -11,6 +11,23 @@ pub(super) fn asks_for_files(test: &Directive) -> bool {
     parts(test).first().is_some_and(|subject| subject.starts_with(['-', '!']))
 }
 
+/// True if a condition is about the address that is asked for, not about the client.
+pub(super) fn asks_for_address(test: &Directive) -> bool {
+    const ADDRESS: [&str; 9] = [
+        "$args",
+        "$https",
+        "$is_args",
+        "$query_string",
+        "$request_method",
+        "$request_uri",
+        "$scheme",
+        "$server_name",
+        "$server_port",
+    ];
+    let subject = parts(test).first().copied().unwrap_or_default();
+    ADDRESS.contains(&subject) || subject.starts_with("$arg_")
+}
+
 /// True if a condition asks for the file or folder at the path.
 pub(super) fn asks_for_own_file(test: &Directive) -> bool {
     asks_for_files(test) && parts(test).get(1) == Some(&"$request_filename")

@@ -540,6 +540,18 @@ fn statuses() {
     has("location /a/ { internal; root $x; }", "deny = true");
 }
 
+/// A permanent redirect of some spellings of an address is no gate; others may be.
+#[test]
+fn redirects_by_the_address_as_sent() {
+    let test = "if ($request_uri ~ /index.php$) ";
+    let made = server(&format!("{test} {{ return 301 /; }}"));
+    assert!(!made.text.contains("deny") && made.left_out > 0, "{}", made.text);
+    for redirect in ["return 302 /login;", "rewrite ^ /login redirect;", "return 200 wait;"] {
+        let made = server(&format!("{test} {{ {redirect} }}"));
+        assert!(made.text.contains("deny = true"), "{redirect}\n{}", made.text);
+    }
+}
+
 #[test]
 fn redirects_to_https() {
     for test in ["$scheme = http", "$scheme != https", "$server_port = 80", "$https = ''"] {
