@@ -180,8 +180,8 @@ impl<S: Service + 'static, A: Admission + 'static> Accepting<S, A> {
             tokio::select! {
                 readable = self.endpoint.socket.readable(), if !is_replaced => readable?,
                 received = self.inbox.receive(&mut passed_on) => {
-                    let message = &passed_on[..received?];
-                    if let Some(PassedOn { is_foreign, way, packets }) = PassedOn::parse(message) {
+                    let (length, is_foreign) = received?;
+                    if let Some(PassedOn { way, packets }) = PassedOn::parse(&passed_on[..length]) {
                         is_replaced |= is_foreign && is_closed();
                         self.take_all(&way, packets, is_closed());
                     }

@@ -6,23 +6,28 @@
 //! has issued it, by the first bytes, and each endpoint has an inbox: a UNIX socket whose name is
 //! made of the same bytes. An endpoint that receives a packet of another one passes it on.
 //!
-//! The socket's name is not in the file system (`unix(7)`, abstract). Local processes that know it
-//! can send forged packets to it, as everybody can to the UDP socket: packets are authenticated.
+//! The socket's name is not in the file system (`unix(7)`, abstract), so every local process can
+//! send to it. The kernel names the sender, and only messages of processes with the user of the
+//! front count. Others could claim any way for tens of thousands of packets in one message.
 
-use std::io;
+use std::io::{self, IoSliceMut};
+use std::mem::MaybeUninit;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr as Name, UnixDatagram};
 
 use quinn_proto::{ConnectionId, ConnectionIdGenerator, EcnCodepoint, RandomConnectionIdGenerator};
+use rustix::net::sockopt::set_socket_passcred;
+use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, UCred, recvmsg};
+use rustix::process::{getpid, getuid};
+use tokio::io::Interest;
 
 /// Bytes of each connection id.
 const CONNECTION_ID: usize = 12;
 
-/// Bytes in front of the packets of one message: the sender's process (4), ECN (1), the client's
-/// address and port (16 + 2), the address at which the packets came (1 + 16), and the size of each
-/// packet but the last (2).
-const HEADER: usize = 42;
+/// Bytes in front of the packets of one message: ECN (1), the client's address and port (16 + 2),
+/// the address at which the packets came (1 + 16), and the size of each packet but the last (2).
+const HEADER: usize = 38;
 
 /// The most bytes of one message.
 pub(crate) const MOST: usize = HEADER + (64 << 10);
@@ -106,6 +111,7 @@ impl Inbox {
         let id = EndpointId::random();
         let sender = UnixDatagram::bind_addr(&id.name()?)?;
         sender.set_nonblocking(true)?;
+        set_socket_passcred(&sender, true)?;
         let receiver = tokio::net::UnixDatagram::from_std(sender.try_clone()?)?;
         Ok(Self { id, receiver, sender })
     }
@@ -119,13 +125,33 @@ impl Inbox {
         !matches!(sent, Err(error) if error.kind() == io::ErrorKind::ConnectionRefused)
     }
 
-    /// Waits for packets.
+    /// Waits for packets that another endpoint has passed on. Returns the number of bytes, and true
+    /// if another process has received them.
     ///
     /// # Errors
     /// The socket is broken.
-    pub(crate) async fn receive(&self, room: &mut [u8]) -> io::Result<usize> {
-        self.receiver.recv(room).await
+    pub(crate) async fn receive(&self, room: &mut [u8]) -> io::Result<(usize, bool)> {
+        loop {
+            let take = || receive(&self.sender, room);
+            let (length, sender) = self.receiver.async_io(Interest::READABLE, take).await?;
+            if let Some(sender) = sender.filter(|sender| sender.uid == getuid()) {
+                return Ok((length, sender.pid != getpid()));
+            }
+        }
     }
+}
+
+/// Receives a message, and the sender as the kernel knows it.
+fn receive(socket: &UnixDatagram, room: &mut [u8]) -> io::Result<(usize, Option<UCred>)> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmCredentials(1))];
+    let mut about = RecvAncillaryBuffer::new(&mut space);
+    let rooms = &mut [IoSliceMut::new(room)];
+    let received = recvmsg(socket, rooms, &mut about, RecvFlags::CMSG_CLOEXEC)?;
+    let sender = about.drain().find_map(|message| match message {
+        RecvAncillaryMessage::ScmCredentials(sender) => Some(sender),
+        _ => None,
+    });
+    Ok((received.bytes, sender))
 }
 
 fn header(way: &Way) -> [u8; HEADER] {
@@ -134,23 +160,20 @@ fn header(way: &Way) -> [u8; HEADER] {
         IpAddr::V6(address) => address.octets(),
     };
     let mut header = [0; HEADER];
-    header[..4].copy_from_slice(&std::process::id().to_be_bytes());
-    header[4] = way.ecn.map_or(0, |ecn| ecn as u8);
-    header[5..21].copy_from_slice(&v6(way.from.ip()));
-    header[21..23].copy_from_slice(&way.from.port().to_be_bytes());
+    header[0] = way.ecn.map_or(0, |ecn| ecn as u8);
+    header[1..17].copy_from_slice(&v6(way.from.ip()));
+    header[17..19].copy_from_slice(&way.from.port().to_be_bytes());
     if let Some(to) = way.to {
-        header[23] = 1;
-        header[24..40].copy_from_slice(&v6(to));
+        header[19] = 1;
+        header[20..36].copy_from_slice(&v6(to));
     }
     // No packet of UDP is longer.
-    header[40..].copy_from_slice(&u16::try_from(way.size).unwrap_or(u16::MAX).to_be_bytes());
+    header[36..].copy_from_slice(&u16::try_from(way.size).unwrap_or(u16::MAX).to_be_bytes());
     header
 }
 
 /// Packets that were passed on.
 pub(crate) struct PassedOn<'a> {
-    /// Another process has received them.
-    pub(crate) is_foreign: bool,
     pub(crate) way: Way,
     pub(crate) packets: &'a [u8],
 }
@@ -158,8 +181,7 @@ pub(crate) struct PassedOn<'a> {
 impl<'a> PassedOn<'a> {
     /// `None` if no endpoint has sent the message.
     pub(crate) fn parse(message: &'a [u8]) -> Option<Self> {
-        let (process, rest) = message.split_first_chunk()?;
-        let (&[ecn], rest) = rest.split_first_chunk()?;
+        let (&[ecn], rest) = message.split_first_chunk()?;
         let (from, rest) = rest.split_first_chunk::<16>()?;
         let (port, rest) = rest.split_first_chunk()?;
         let (&[has_to], rest) = rest.split_first_chunk()?;
@@ -172,8 +194,7 @@ impl<'a> PassedOn<'a> {
             ecn: EcnCodepoint::from_bits(ecn),
             size: usize::from(u16::from_be_bytes(*size)).max(1),
         };
-        let is_foreign = u32::from_be_bytes(*process) != std::process::id();
-        Some(Self { is_foreign, way, packets })
+        Some(Self { way, packets })
     }
 }
 
@@ -212,7 +233,6 @@ mod tests {
             let message = [&header(&way)[..], b"packet"].concat();
             let passed = PassedOn::parse(&message).unwrap();
             assert_eq!((passed.way, passed.packets), (way, &b"packet"[..]));
-            assert!(!passed.is_foreign);
             for length in 0..HEADER {
                 assert!(PassedOn::parse(&message[..length]).is_none(), "{length}");
             }

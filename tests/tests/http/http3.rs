@@ -2,6 +2,8 @@
 //! connections that end early, misbehave or live across a reload.
 
 use std::io::Write;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::process::{Command, Stdio};
 
 use rustix::process::Signal;
@@ -316,6 +318,50 @@ fn large_responses_outlive_the_stop_and_the_upgrade() {
         let (status, log) = server.await_end();
         assert!(status.success() && !log.contains("panicked"), "{log}");
     }
+}
+
+/// Only the front's own processes pass packets on to an event loop. A message of another user has
+/// no effect: it would tell an event loop that another process reads its socket.
+#[test]
+fn messages_of_other_users_take_no_connection_away_as_root() {
+    let site = site();
+    let server = serve(&site);
+    let (addr, front) = (server.addr(), server.front());
+    // One packet, after 38 bytes about its way.
+    let forged = [&[0; 37][..], &[1], b"x"].concat();
+    let sender = UnixDatagram::unbound().unwrap();
+    let asked = connect(&server).try_ask_with_pause(&Request::get("/large"), MB, || {
+        server.signal(Signal::TERM);
+        let is_told = || std::net::TcpStream::connect(addr).is_err();
+        assert!(wait::until(LIMIT, is_told), "it still listens");
+        let inboxes = inboxes(front);
+        assert!(!inboxes.is_empty(), "the front has no inbox");
+        for inbox in inboxes {
+            sender.send_to_addr(&forged, &inbox).unwrap();
+        }
+    });
+    assert!(asked.unwrap().expect(200) == pattern(1, 20 * MB));
+    assert!(server.await_end().0.success());
+}
+
+/// The sockets of a front for packets that another event loop has received.
+fn inboxes(front: u32) -> Vec<SocketAddr> {
+    const NAME: &[u8] = b"@sendoff-quic-";
+    let listed = std::fs::read("/proc/net/unix").unwrap();
+    let own = processes::descriptors(front);
+    let places = listed.windows(NAME.len()).enumerate().filter(|(_, bytes)| *bytes == NAME);
+    let inbox = |at: usize| {
+        let inode = listed[..at].rsplit(|byte| *byte == b' ').find(|word| !word.is_empty())?;
+        let socket = format!("socket:[{}]", String::from_utf8_lossy(inode));
+        let id = &listed[at + NAME.len()..][..5];
+        // A NUL is listed as another character.
+        let names = [id.to_vec(), id.iter().map(|b| if *b == b'@' { 0 } else { *b }).collect()];
+        let names = names.map(|id| [&NAME[1..], &id].concat());
+        let mut found = names.iter().map(|name| SocketAddr::from_abstract_name(name).unwrap());
+        let probe = UnixDatagram::unbound().unwrap();
+        own.contains(&socket).then(|| found.find(|name| probe.connect_addr(name).is_ok()))?
+    };
+    places.filter_map(|(at, _)| inbox(at)).collect()
 }
 
 #[test]
