@@ -1,13 +1,14 @@
 //! The channel: processes of FastCGI applications on this host open links to the front
 //! (`docs/handover.md` §8), and hand over on them data that they would otherwise copy.
 
+use std::cell::Cell;
 use std::collections::VecDeque;
 use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
 use rustix::net::{
@@ -104,6 +105,7 @@ impl Channel {
         // below.
         let listener = UnixStream::from_std(listener.into())?;
         let places = Arc::new(Semaphore::new(MAX_REGISTERING));
+        let refusals = Rc::<Refusals>::default();
         loop {
             let place = Arc::clone(&places).acquire_owned().await.map_err(io::Error::other)?;
             let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
@@ -112,12 +114,13 @@ impl Channel {
             match accepted.await {
                 Ok(socket) => {
                     let (channel, loops) = (self.clone(), loops.clone());
+                    let refusals = Rc::clone(&refusals);
                     tokio::task::spawn_local(async move {
                         let _place = place;
                         match timeout(REGISTER_TIMEOUT, channel.register(socket, &loops)).await {
                             Ok(Ok(pid)) => tracing::debug!(pid, "a process opened its links"),
-                            Ok(Err(error)) => tracing::warn!(%error, "a registration was refused"),
-                            Err(_) => tracing::warn!("a registration did not come"),
+                            Ok(Err(error)) => refusals.note(&error),
+                            Err(_) => refusals.note(&"it did not come in time"),
                         }
                     });
                 }
@@ -179,5 +182,24 @@ impl Channel {
             drop(event_loop.send(new));
         }
         Ok(pid)
+    }
+}
+/// Registrations that were refused. Every local process can connect, so the log has one line per
+/// second at most.
+#[derive(Default)]
+struct Refusals {
+    said: Cell<Option<Instant>>,
+    /// Refusals since the last line, which have none.
+    unlogged: Cell<u64>,
+}
+
+impl Refusals {
+    fn note(&self, error: &dyn fmt::Display) {
+        if self.said.get().is_some_and(|said| said.elapsed() < Duration::from_secs(1)) {
+            return self.unlogged.set(self.unlogged.get() + 1);
+        }
+        let unlogged = self.unlogged.take();
+        self.said.set(Some(Instant::now()));
+        tracing::warn!(%error, unlogged, "a registration was refused");
     }
 }
