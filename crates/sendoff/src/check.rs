@@ -68,6 +68,11 @@ fn fleet_files(resolved: &mut Resolved) {
     let file = |of: fn(&Fleet) -> &Option<At<FilePath>>| {
         section.and_then(|section| of(section).as_ref()).map_or(Place::Default, |file| file.place)
     };
+    if resolved.config.acme.is_some() && section.is_some_and(|it| it.secret_file.is_none()) {
+        let place = resolved.top.fleet.as_ref().map_or(Place::Default, |fleet| fleet.place);
+        let says = "each node obtains certificates by itself; with secret_file they share them";
+        resolved.problems.warning(place, says);
+    }
     let password = file(|section| &section.password_file);
     let secret = file(|section| &section.secret_file);
     if let Err(says) = FleetSecrets::engine_password(&resolved.config) {

@@ -70,6 +70,18 @@ fn check_takes_the_file_without_an_option() {
     assert_eq!(sendoff(&["check", config, "--config", config]).status.code(), Some(2));
 }
 
+#[test]
+fn check_names_a_fleet_whose_nodes_obtain_certificates_by_themselves() {
+    let site = Site::new();
+    let listen = "listen = ['127.0.0.1:0', '127.0.0.1:0 tls']";
+    let fleet = "[fleet]\nengine = 'redis://127.0.0.1:1'\nname = 'shop'";
+    let auto = "[[site]]\nroot = 'root'\nhosts = ['a.test']\ntls = 'auto'\nphp = false";
+    let config = write(&site, &format!("{listen}\n{fleet}\n{auto}\n"));
+    let said = sendoff(&["check", config.to_str().unwrap()]);
+    let said = String::from_utf8([said.stdout, said.stderr].concat()).unwrap();
+    assert!(said.contains("with secret_file they share them") && said.contains("fine"), "{said}");
+}
+
 /// `Date` stays: a server that has a clock sends it.
 #[test]
 fn the_field_that_names_the_server_can_be_removed() {
