@@ -323,6 +323,7 @@ fn large_responses_outlive_the_stop_and_the_upgrade() {
 /// Only the front's own processes pass packets on to an event loop. A message of another user has
 /// no effect: it would tell an event loop that another process reads its socket.
 #[test]
+#[cfg_attr(not(root), ignore = "needs root: the front has a user of its own")]
 fn messages_of_other_users_take_no_connection_away_as_root() {
     let site = site();
     let server = serve(&site);
