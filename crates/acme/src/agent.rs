@@ -347,7 +347,7 @@ impl<S: Server> Agent<S> {
         };
         record.failed(trouble, kept.wanted.methods.len(), now(), fastrand::f64());
         let names = kept.wanted.names.join(", ");
-        let wait = Duration::from_secs(record.next_attempt().saturating_sub(now()));
+        let wait = Duration::from_secs(record.next_attempt(now()).saturating_sub(now()));
         tracing::error!(names, "no certificate: {}; the next attempt is in {wait:?}", trouble.says);
         kept.note_said(record, now());
     }
@@ -360,7 +360,7 @@ impl<S: Server> Agent<S> {
             CertificateReport {
                 names: kept.wanted.names.clone(),
                 ends: kept.ends(),
-                asks: kept.renew_at.max(record.next_attempt()),
+                asks: kept.renew_at.max(record.next_attempt(now())),
                 error: record.error,
                 by: record.by,
             }

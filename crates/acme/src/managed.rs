@@ -54,7 +54,7 @@ impl ManagedCertificate {
 
     /// True if another certificate is wanted now, and an attempt may be made.
     pub(crate) fn is_due(&self, record: &Record, now: u64) -> bool {
-        (self.have.is_none() || self.renew_at <= now) && record.next_attempt() <= now
+        (self.have.is_none() || self.renew_at <= now) && record.next_attempt(now) <= now
     }
 
     /// True if a node of a fleet may order a certificate although the engine has been `away` for
@@ -95,7 +95,7 @@ impl ManagedCertificate {
         };
         match record.obstacle(now) {
             Some(why) => {
-                let wait = Duration::from_secs(record.next_attempt().saturating_sub(now));
+                let wait = Duration::from_secs(record.next_attempt(now).saturating_sub(now));
                 tracing::error!(names, "{says}: {why}; the next attempt is in {wait:?}");
             }
             None => tracing::error!(names, "{says}; another one is asked for"),

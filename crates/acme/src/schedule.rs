@@ -38,6 +38,10 @@ const SHORTEST_REST: u64 = 5;
 /// The longest wait that an authority may demand: a limit for the authority's mistakes.
 const LONGEST_WAIT: u64 = 7 * 24 * HOUR;
 
+/// The largest difference between the clocks of two nodes. A record whose wait goes on for longer
+/// than [`LONGEST_WAIT`] and this time was made by a wrong clock.
+const CLOCKS_DIFFER: u64 = HOUR;
+
 /// The time for which a node of a fleet without a valid certificate waits for the engine: until
 /// then, the certificate of another node may come.
 const WAIT_FOR_NODES: Duration = Duration::from_secs(10 * 60);
@@ -74,13 +78,13 @@ pub(crate) struct Pending {
 }
 
 impl Record {
-    /// The time of the next attempt.
-    pub(crate) fn next_attempt(&self) -> u64 {
-        self.not_before.max(self.limited_until())
+    /// The time of the next attempt. Times that a wrong clock has noted count for nothing.
+    pub(crate) fn next_attempt(&self, now: u64) -> u64 {
+        plausible(self.not_before, now).max(self.limited_until(now))
     }
 
-    fn limited_until(&self) -> u64 {
-        let mut lately = self.validations.iter().rev();
+    fn limited_until(&self, now: u64) -> u64 {
+        let mut lately = self.validations.iter().rev().filter(|at| at.abs_diff(now) < HOUR);
         lately.nth(VALIDATIONS_PER_HOUR - 1).map_or(0, |first| first + HOUR)
     }
 
@@ -88,10 +92,10 @@ impl Record {
     /// last one succeeded a short while ago.
     pub(crate) fn obstacle(&self, now: u64) -> Option<String> {
         match &self.error {
-            Some(error) if self.next_attempt() > now => {
+            Some(error) if self.next_attempt(now) > now => {
                 Some(format!("the last attempt failed: {error}"))
             }
-            None if self.limited_until() > now => {
+            None if self.limited_until(now) > now => {
                 Some(format!("its names were checked {VALIDATIONS_PER_HOUR} times within an hour"))
             }
             Some(_) | None => None,
@@ -105,7 +109,7 @@ impl Record {
 
     /// Notes that names are about to be checked.
     pub(crate) fn validates(&mut self, now: u64) {
-        self.validations.retain(|at| at + HOUR > now);
+        self.validations.retain(|at| at.abs_diff(now) < HOUR);
         self.validations.push(now);
     }
 
@@ -116,8 +120,9 @@ impl Record {
         self.validations.retain(|at| at.abs_diff(now) < HOUR);
         self.validations.sort_unstable();
         self.validations.dedup();
-        // The clock of another node may be wrong.
-        self.not_before = self.not_before.min(now + LONGEST_WAIT);
+        if plausible(self.not_before, now) == 0 {
+            self.not_before = plausible(own.not_before, now);
+        }
         self
     }
 
@@ -158,6 +163,11 @@ impl Record {
             ..Self::default()
         };
     }
+}
+
+/// The end of a wait; 0 if a wrong clock has noted it.
+fn plausible(not_before: u64, now: u64) -> u64 {
+    if not_before > now + LONGEST_WAIT + CLOCKS_DIFFER { 0 } else { not_before }
 }
 
 /// True if a node of a fleet orders a certificate although the engine has been `away` for this
@@ -232,7 +242,7 @@ mod tests {
             for (kind, restarts) in [(FailureKind::Validation, false), (FailureKind::Here, true)] {
                 let (mut record, mut now, mut attempts) = (Record::default(), NOW, Vec::new());
                 while now < NOW + 4 * HOUR {
-                    now = now.max(record.next_attempt());
+                    now = now.max(record.next_attempt(now));
                     record.validates(now);
                     attempts.push(now);
                     // A killed process notes no failure.
@@ -252,21 +262,21 @@ mod tests {
     #[test]
     fn the_other_method_comes_soon_and_pauses_grow() {
         let mut record = Record::default();
-        assert_eq!(record.next_attempt(), 0);
+        assert_eq!(record.next_attempt(NOW), 0);
         let mut waits = Vec::new();
         for _ in 0..12 {
             record.failed(&trouble(FailureKind::Validation), 2, NOW, 0.0);
-            waits.push((record.method(2), record.next_attempt() - NOW));
+            waits.push((record.method(2), record.next_attempt(NOW) - NOW));
         }
         assert_eq!(waits[..4], [(1, 10), (0, 600), (1, 1200), (0, 2400)]);
         assert_eq!(waits[11].1, 12 * HOUR);
         let mut later = Record::default();
         later.failed(&trouble(FailureKind::Unreachable), 2, NOW, 0.0);
         later.failed(&trouble(FailureKind::Validation), 2, NOW, 0.0);
-        assert_eq!((later.method(2), later.next_attempt() - NOW), (1, 10));
+        assert_eq!((later.method(2), later.next_attempt(NOW) - NOW), (1, 10));
         let mut only = Record::default();
         only.failed(&trouble(FailureKind::Validation), 1, NOW, 1.0);
-        assert_eq!((only.method(1), only.next_attempt() - NOW), (0, 375));
+        assert_eq!((only.method(1), only.next_attempt(NOW) - NOW), (0, 375));
         assert_eq!(only.error.as_deref(), Some("it failed"));
     }
 
@@ -288,12 +298,12 @@ mod tests {
         let mut record = Record::default();
         let later = |wait| Trouble { retry_after: Some(wait), ..trouble(FailureKind::Limited) };
         record.failed(&later(36 * HOUR), 1, NOW, 0.0);
-        assert_eq!(record.next_attempt(), NOW + 36 * HOUR);
+        assert_eq!(record.next_attempt(NOW), NOW + 36 * HOUR);
         record.failed(&later(u64::MAX), 1, NOW, 0.0);
-        assert_eq!(record.next_attempt(), NOW + LONGEST_WAIT);
+        assert_eq!(record.next_attempt(NOW), NOW + LONGEST_WAIT);
         let mut soon = Record::default();
         soon.failed(&later(1), 1, NOW, 0.0);
-        assert_eq!(soon.next_attempt(), NOW + HOUR);
+        assert_eq!(soon.next_attempt(NOW), NOW + HOUR);
     }
 
     #[test]
@@ -302,7 +312,7 @@ mod tests {
         for _ in 0..100 {
             record.failed(&trouble(FailureKind::Unreachable), 2, NOW, 1.0);
         }
-        assert_eq!(record.next_attempt() - NOW, HOUR + HOUR / 4);
+        assert_eq!(record.next_attempt(NOW) - NOW, HOUR + HOUR / 4);
         assert_eq!(record.method(2), 0, "the method is not to blame");
     }
 
@@ -313,11 +323,11 @@ mod tests {
         record.pending = Some(Pending { order: String::new(), key: String::new() });
         record.succeeded(&leaf(NOW, NOW + 90 * 24 * HOUR), NOW, None);
         assert_eq!((record.error.clone(), record.pending.clone()), (None, None));
-        assert_eq!(record.next_attempt(), NOW + HOUR, "renewals are an hour apart");
+        assert_eq!(record.next_attempt(NOW), NOW + HOUR, "renewals are an hour apart");
         assert_eq!(record.method(2), 1, "what has worked is used again");
         record.succeeded(&leaf(NOW + 10, NOW), NOW, None);
         assert_eq!(
-            record.next_attempt(),
+            record.next_attempt(NOW),
             NOW + SHORTEST_REST,
             "an authority that lies is not asked for ever"
         );
@@ -333,10 +343,26 @@ mod tests {
         own.validates(NOW - 20);
         shared.validates(NOW - 30);
         shared.validates(NOW + 5);
-        shared.not_before = NOW + 1000 * HOUR;
         let taken = shared.with_validations_of(&own, NOW);
         assert_eq!(taken.validations, [NOW - 30, NOW - 20, NOW + 5]);
-        assert_eq!(taken.next_attempt(), NOW + LONGEST_WAIT, "a clock was wrong");
+    }
+
+    #[test]
+    fn a_wrong_clock_does_not_stop_the_attempts() {
+        let far = NOW + 1000 * HOUR;
+        let [mut own, mut shared] = [(); 2].map(|()| Record::default());
+        shared.failed(&trouble(FailureKind::Refused), 1, far, 0.0);
+        let taken = shared.clone().with_validations_of(&own, NOW);
+        assert_eq!(taken.next_attempt(NOW), 0);
+        own.failed(&trouble(FailureKind::Refused), 1, NOW, 0.0);
+        let taken = shared.clone().with_validations_of(&own, NOW);
+        assert_eq!(taken.next_attempt(NOW), own.not_before, "the wait of this node counts");
+        assert_eq!(shared.clone().with_validations_of(&taken, NOW + 10), taken);
+        // This machine's clock was wrong.
+        (0..4).for_each(|_| shared.validates(far));
+        assert_eq!((shared.next_attempt(NOW), shared.obstacle(NOW)), (0, None));
+        shared.not_before = NOW + LONGEST_WAIT + 60;
+        assert_eq!(shared.next_attempt(NOW), shared.not_before, "clocks differ a little");
     }
 
     #[test]
