@@ -3,8 +3,9 @@
 use std::convert::Infallible;
 use std::future::pending;
 use std::io;
+use std::mem::replace;
 use std::rc::Rc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use sendoff_config::{Acme, Config};
 use sendoff_fleet::{FleetLock, NotShared};
@@ -18,7 +19,7 @@ use crate::ledger::Ledger;
 use crate::managed::ManagedCertificate;
 use crate::nodes::Nodes;
 use crate::now;
-use crate::schedule::{Record, renew_within};
+use crate::schedule::{Record, is_held_too_long, may_order_alone, renew_within};
 use crate::server::{CertificateReport, Server};
 use crate::store::{Store, Version};
 use crate::trouble::{FailureKind, Trouble};
@@ -57,11 +58,13 @@ pub struct Agent<S> {
     reported: Vec<CertificateReport>,
     /// The last error of the folder or the server, so that it is logged once.
     said: Option<String>,
+    /// The log says that another node has the lock for too long.
+    is_lock_logged: bool,
 }
 
 /// The right to ask the authority.
 enum Turn {
-    /// The server is alone, or its engine is away for too long.
+    /// The server is alone, or the nodes cannot agree for too long.
     Alone,
     /// No other node asks while this lock is ours.
     Held(FleetLock),
@@ -95,6 +98,7 @@ impl<S: Server> Agent<S> {
             served: None,
             reported: Vec::new(),
             said: None,
+            is_lock_logged: false,
         })
     }
 
@@ -231,13 +235,13 @@ impl<S: Server> Agent<S> {
         answers: &Answers<S>,
         number: usize,
     ) -> Result<(), String> {
-        let kept = &self.certificates[number];
+        let kept = &mut self.certificates[number];
         if !kept.is_due(&store.record(&kept.wanted.file()), now()) {
             return Ok(());
         }
         let lock = store.try_lock().map_err(|error| self.of_folder(&error))?;
         let Some(lock) = lock else { return Ok(()) };
-        let Some(turn) = self.turn(kept).await else { return Ok(()) };
+        let Some(turn) = self.turn(number).await else { return Ok(()) };
         let tried = self.attempt_in_turn(store, answers, number, &turn).await;
         if let (Turn::Held(lock), Some(nodes)) = (turn, &self.nodes) {
             nodes.unlock(lock).await;
@@ -252,15 +256,29 @@ impl<S: Server> Agent<S> {
     }
 
     /// The right of this node to ask the authority; `None`: it has to wait for other nodes.
-    async fn turn(&self, kept: &ManagedCertificate) -> Option<Turn> {
+    async fn turn(&mut self, number: usize) -> Option<Turn> {
         let Some(nodes) = &self.nodes else { return Some(Turn::Alone) };
-        match nodes.try_lock().await {
-            Ok(lock) => lock.map(Turn::Held),
-            Err(_) => {
-                let away = nodes.away_for().unwrap_or_default();
-                kept.may_go_alone(away, now()).then_some(Turn::Alone)
+        let locked = nodes.try_lock().await;
+        let kept = &mut self.certificates[number];
+        let is_alone = match locked {
+            Ok(Some(lock)) => {
+                kept.locked();
+                self.is_lock_logged = false;
+                return Some(Turn::Held(lock));
             }
-        }
+            Err(_) => kept.may_go_alone(Instant::now(), now()),
+            Ok(None) => {
+                let held = kept.held_for(Instant::now());
+                if !is_held_too_long(held) {
+                    return None;
+                }
+                if !replace(&mut self.is_lock_logged, true) {
+                    tracing::error!("another node has the lock in the fleet's engine for {held:?}");
+                }
+                may_order_alone(kept.leaf(), held, now())
+            }
+        };
+        is_alone.then_some(Turn::Alone)
     }
 
     /// Takes over what other nodes have, and asks the authority if a certificate is still due.
@@ -273,7 +291,7 @@ impl<S: Server> Agent<S> {
         turn: &Turn,
     ) -> Result<bool, String> {
         let nodes = self.nodes.clone();
-        let held = nodes.as_deref().and_then(|nodes| Some((nodes, turn.lock()?)));
+        let mut held = nodes.as_deref().and_then(|nodes| Some((nodes, turn.lock()?)));
         if let Some((nodes, lock)) = held {
             let wanted = &self.certificates[number].wanted;
             let taken = async {
@@ -281,7 +299,10 @@ impl<S: Server> Agent<S> {
                 nodes.exchange(store, wanted, Some(lock)).await
             };
             if taken.await.is_err() {
-                return Ok(false);
+                if !self.certificates[number].may_go_alone(Instant::now(), now()) {
+                    return Ok(false);
+                }
+                held = None;
             }
         }
         // Another server may have obtained it just now.
@@ -304,10 +325,13 @@ impl<S: Server> Agent<S> {
         self.note(number, &stored, &mut record);
         let kept = store.store_record(&name, &record);
         let cleared = store.store_challenges(&[], now());
-        if let Some((nodes, lock)) = held
-            && let Err(error) = nodes.share_outcome(lock, store, &name, &record).await
-        {
-            tracing::warn!(names, "other nodes learn later how it ended: {error}");
+        if let Some((nodes, lock)) = held {
+            match nodes.share_outcome(lock, store, &name, &record).await {
+                Ok(()) => self.certificates[number].shared(),
+                Err(error) => {
+                    tracing::warn!(names, "other nodes learn later how it ended: {error}");
+                }
+            }
         }
         if stored.is_ok() {
             tracing::info!(names, "a certificate was obtained");

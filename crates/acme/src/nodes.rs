@@ -68,11 +68,6 @@ impl Nodes {
         Some(Self { values, me, challenges: RefCell::default() })
     }
 
-    /// The time for which the engine has been away; `None`: it serves.
-    pub(crate) fn away_for(&self) -> Option<Duration> {
-        self.values.away_for()
-    }
-
     /// Takes the lock; `None` if another node has it.
     pub(crate) async fn try_lock(&self) -> Result<Option<FleetLock>, NotShared> {
         self.values.try_lock().await

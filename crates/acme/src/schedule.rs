@@ -46,6 +46,9 @@ const CLOCKS_DIFFER: u64 = HOUR;
 /// then, the certificate of another node may come.
 const WAIT_FOR_NODES: Duration = Duration::from_secs(10 * 60);
 
+/// The time for which a node waits for a lock that another one holds: twice the longest attempt.
+const WAIT_FOR_LOCK: Duration = Duration::from_secs(HOUR);
+
 /// The record of the attempts for one certificate. Servers with the same folder share it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
@@ -170,8 +173,8 @@ fn plausible(not_before: u64, now: u64) -> u64 {
     if not_before > now + LONGEST_WAIT + CLOCKS_DIFFER { 0 } else { not_before }
 }
 
-/// True if a node of a fleet orders a certificate although the engine has been `away` for this
-/// time: a sixth of the lifetime is left, half of the time that is left when renewals begin, or
+/// True if a node of a fleet orders a certificate although the engine has been `away`, or has
+/// refused changes, for this time: a sixth of the lifetime is left, half of the time that is left when renewals begin, or
 /// there is no valid certificate (`None`). Later, clients would soon be refused; earlier, each node
 /// would order what one order gives to all, and authorities allow few certificates for the same
 /// names per week (Let's Encrypt: five).
@@ -180,6 +183,11 @@ pub(crate) fn may_order_alone(leaf: Option<&Leaf>, away: Duration, now: u64) -> 
         Some(leaf) if ends(leaf) > now => ends(leaf).saturating_sub(lifetime(leaf) / 6) <= now,
         _ => away >= WAIT_FOR_NODES,
     }
+}
+
+/// True if a lock that another node has `held` for this time is no longer one of an attempt.
+pub(crate) fn is_held_too_long(held: Duration) -> bool {
+    held >= WAIT_FOR_LOCK
 }
 
 /// The end of a certificate's validity, in seconds since 1970.
@@ -377,6 +385,12 @@ mod tests {
             let alone = may_order_alone(Some(&leaf), minutes(away), NOW + after);
             assert_eq!(alone, expected, "{after} {away}");
         }
+    }
+
+    #[test]
+    fn a_lock_is_waited_for_longer_than_an_attempt_takes() {
+        let minutes = |minutes: u64| Duration::from_secs(minutes * 60);
+        assert!(!is_held_too_long(minutes(59)) && is_held_too_long(minutes(60)));
     }
 
     #[test]

@@ -167,6 +167,27 @@ fn a_node_waits_until_the_lock_of_another_one_ends() {
     other.server.await_log("a certificate is asked for");
 }
 
+/// An engine without memory answers reads, which do not end the outage.
+#[test]
+fn an_engine_that_refuses_the_lock_is_told_once() {
+    let engine = Engine::start();
+    engine.command(&["CONFIG", "SET", "maxmemory", "1"]);
+    let node = Shop::new(&engine.url(), NO_AUTHORITY, "'a.test'").start();
+    let refused = "certificates are not shared with other nodes by the fleet's engine";
+    node.server.await_log(refused);
+    let again = "certificates are shared with other nodes again";
+    let looks = || engine.command(&["INFO", "commandstats"]);
+    let is_asked = || looks().contains("cmdstat_getrange") && looks().contains("cmdstat_eval");
+    assert!(wait::until(LIMIT, is_asked), "{}", looks());
+    engine.command(&["CONFIG", "RESETSTAT"]);
+    assert!(wait::until(LIMIT, is_asked), "{}", looks());
+    let lines = [refused, again, "a certificate is asked for"].map(|text| node.log_lines(text));
+    assert_eq!(lines, [1, 0, 0], "{}", node.server.log());
+    engine.command(&["CONFIG", "SET", "maxmemory", "0"]);
+    node.server.await_log("a certificate is asked for");
+    assert_eq!(node.log_lines(again), 1, "{}", node.server.log());
+}
+
 /// An authority, two nodes, and their engine.
 struct Scenario {
     pebble: Pebble,
