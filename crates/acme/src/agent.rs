@@ -8,7 +8,7 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use sendoff_config::{Acme, Config};
-use sendoff_fleet::{FleetLock, NotShared};
+use sendoff_fleet::FleetLock;
 use sendoff_tls::{FleetSecrets, Leaf, Obtained, Vault};
 use tokio::time::{sleep, timeout};
 
@@ -38,6 +38,10 @@ const DNS_ATTEMPT: Duration = Duration::from_secs(30 * 60);
 /// The pause before an unusable folder is tried again.
 const FOLDER_PAUSE: Duration = Duration::from_secs(30);
 
+/// The pause of a node that has failed by itself, in which other nodes can take the lock: they try
+/// in each [`TICK`].
+const OTHERS_TURN: Duration = Duration::from_secs(10);
+
 /// The shortest and the longest interval at which the authority is asked for the time of the
 /// renewal, in seconds. Within these limits the authority chooses the interval.
 const ASK: [u64; 2] = [60, 24 * 60 * 60];
@@ -60,6 +64,8 @@ pub struct Agent<S> {
     said: Option<String>,
     /// The log says that another node has the lock for too long.
     is_lock_logged: bool,
+    /// The time until which this node leaves the lock to others.
+    yields_until: Option<Instant>,
 }
 
 /// The right to ask the authority.
@@ -99,6 +105,7 @@ impl<S: Server> Agent<S> {
             reported: Vec::new(),
             said: None,
             is_lock_logged: false,
+            yields_until: None,
         })
     }
 
@@ -169,15 +176,11 @@ impl<S: Server> Agent<S> {
         let Some(nodes) = &self.nodes else { return Ok(()) };
         let lock = store.try_lock().map_err(|error| self.of_folder(&error))?;
         let Some(_lock) = lock else { return Ok(()) };
-        let exchanged = async {
-            nodes.exchange_account(store, None).await?;
-            for kept in &self.certificates {
-                nodes.exchange(store, &kept.wanted, None).await?;
-            }
-            Ok::<_, NotShared>(())
-        };
-        // The log has a line about an engine that is away.
-        let _ = exchanged.await;
+        // The log has a line about an engine that is away, or refuses to take what others lack.
+        let _ = nodes.exchange_account(store, None).await;
+        for kept in &self.certificates {
+            let _ = nodes.exchange(store, &kept.wanted, None).await;
+        }
         Ok(())
     }
 
@@ -237,6 +240,9 @@ impl<S: Server> Agent<S> {
     ) -> Result<(), String> {
         let kept = &mut self.certificates[number];
         if !kept.is_due(&store.record(&kept.wanted.file()), now()) {
+            return Ok(());
+        }
+        if self.yields_until.is_some_and(|until| Instant::now() < until) {
             return Ok(());
         }
         let lock = store.try_lock().map_err(|error| self.of_folder(&error))?;
@@ -322,7 +328,7 @@ impl<S: Server> Agent<S> {
             let (_, leaf) = store.certificate(&name).ok_or_else(late)?;
             Ok(leaf)
         });
-        self.note(number, &stored, &mut record);
+        self.note(number, &stored, &mut record, held.is_some());
         let kept = store.store_record(&name, &record);
         let cleared = store.store_challenges(&[], now());
         if let Some((nodes, lock)) = held {
@@ -360,7 +366,14 @@ impl<S: Server> Agent<S> {
     }
 
     /// Notes the outcome of an attempt in its record and, if it failed, in the log.
-    fn note(&mut self, number: usize, stored: &Result<Leaf, Trouble>, record: &mut Record) {
+    /// `is_shared`: other nodes learn of it.
+    fn note(
+        &mut self,
+        number: usize,
+        stored: &Result<Leaf, Trouble>,
+        record: &mut Record,
+        is_shared: bool,
+    ) {
         let kept = &mut self.certificates[number];
         let trouble = match stored {
             Ok(leaf) => {
@@ -370,6 +383,12 @@ impl<S: Server> Agent<S> {
             Err(trouble) => trouble,
         };
         record.failed(trouble, kept.wanted.methods.len(), now(), fastrand::f64());
+        if self.nodes.is_some() && !is_shared {
+            record.keep_to_node();
+        }
+        if is_shared && trouble.kind.is_of_node() {
+            self.yields_until = Some(Instant::now() + OTHERS_TURN);
+        }
         let names = kept.wanted.names.join(", ");
         let wait = Duration::from_secs(record.next_attempt(now()).saturating_sub(now()));
         tracing::error!(names, "no certificate: {}; the next attempt is in {wait:?}", trouble.says);
@@ -385,7 +404,7 @@ impl<S: Server> Agent<S> {
                 names: kept.wanted.names.clone(),
                 ends: kept.ends(),
                 asks: kept.renew_at.max(record.next_attempt(now())),
-                error: record.error,
+                error: record.error().map(str::to_owned),
                 by: record.by,
             }
         };

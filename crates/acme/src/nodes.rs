@@ -166,7 +166,7 @@ impl Nodes {
         file: &str,
         record: &Record,
     ) -> Result<(), NotShared> {
-        let text = serde_json::to_vec(record).unwrap_or_default();
+        let text = serde_json::to_vec(&record.of_all()).unwrap_or_default();
         self.values.put(lock, &attempts(file), &text, KEPT).await
     }
 
@@ -211,7 +211,7 @@ impl Nodes {
                 }
             }
         }
-        self.take_record(store, &file).await
+        self.take_record(store, &file, newest).await
     }
 
     /// Takes the lock to share a certificate, unless another node has it: then it is shared later.
@@ -266,12 +266,20 @@ impl Nodes {
         }
     }
 
-    async fn take_record(&self, store: &Store, file: &str) -> Result<(), NotShared> {
+    async fn take_record(
+        &self,
+        store: &Store,
+        file: &str,
+        newest: Newest,
+    ) -> Result<(), NotShared> {
         let name = attempts(file);
         let Some(value) = self.values.get(&name).await? else { return Ok(()) };
         let Some(shared) = self.parsed::<Record>(&name, &value) else { return Ok(()) };
         let own = store.record(file);
-        let taken = shared.with_validations_of(&own, now());
+        let mut taken = shared.taken_by(&own, now());
+        if newest == Newest::Shared {
+            taken.served_by_another();
+        }
         if taken != own
             && let Err(error) = store.store_record(file, &taken)
         {

@@ -55,7 +55,7 @@ const WAIT_FOR_LOCK: Duration = Duration::from_secs(HOUR);
 pub(crate) struct Record {
     /// The times of the checks of names within the last hour.
     validations: Vec<u64>,
-    /// Failed attempts since the last success.
+    /// Attempts since the last success that the authority let fail.
     failures: u32,
     /// Attempts among `failures` in which names could not be proven.
     unproven: u32,
@@ -64,11 +64,24 @@ pub(crate) struct Record {
     /// The number of the next method.
     method: usize,
     /// The reason why the last attempt failed.
-    pub(crate) error: Option<String>,
+    error: Option<String>,
     /// An order that may continue after a crash.
     pub(crate) pending: Option<Pending>,
     /// The node of the fleet that has obtained the certificate; `None`: the server is alone.
     pub(crate) by: Option<String>,
+    /// The failures of this node, which other nodes do not take over.
+    own: OwnFailures,
+}
+
+/// Failures for which the authority is not to blame, since it answered last.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+struct OwnFailures {
+    count: u32,
+    /// The time before which this node makes no attempt.
+    not_before: u64,
+    /// The reason why the last attempt failed.
+    error: Option<String>,
 }
 
 /// An order that waits for its certificate.
@@ -83,7 +96,13 @@ pub(crate) struct Pending {
 impl Record {
     /// The time of the next attempt. Times that a wrong clock has noted count for nothing.
     pub(crate) fn next_attempt(&self, now: u64) -> u64 {
-        plausible(self.not_before, now).max(self.limited_until(now))
+        let waits = [self.not_before, self.own.not_before].map(|until| plausible(until, now));
+        waits[0].max(waits[1]).max(self.limited_until(now))
+    }
+
+    /// The reason why the last attempt failed.
+    pub(crate) fn error(&self) -> Option<&str> {
+        self.own.error.as_deref().or(self.error.as_deref())
     }
 
     fn limited_until(&self, now: u64) -> u64 {
@@ -94,7 +113,7 @@ impl Record {
     /// The reason why no attempt is made at this time; `None` if an attempt may be made, or the
     /// last one succeeded a short while ago.
     pub(crate) fn obstacle(&self, now: u64) -> Option<String> {
-        match &self.error {
+        match self.error() {
             Some(error) if self.next_attempt(now) > now => {
                 Some(format!("the last attempt failed: {error}"))
             }
@@ -116,9 +135,15 @@ impl Record {
         self.validations.push(now);
     }
 
-    /// The record of another node, with the checks of names that this node has noted as well: they
-    /// count for both.
-    pub(crate) fn with_validations_of(mut self, own: &Self, now: u64) -> Self {
+    /// The part that concerns all nodes.
+    pub(crate) fn of_all(&self) -> Self {
+        Self { own: OwnFailures::default(), ..self.clone() }
+    }
+
+    /// The record of another node, with the failures of this node, and with the checks of names that
+    /// it has noted as well: they count for both.
+    pub(crate) fn taken_by(mut self, own: &Self, now: u64) -> Self {
+        self.own = own.own.clone();
         self.validations.extend(&own.validations);
         self.validations.retain(|at| at.abs_diff(now) < HOUR);
         self.validations.sort_unstable();
@@ -129,17 +154,36 @@ impl Record {
         self
     }
 
+    /// Another node has obtained the certificate, so the failures of this node are over.
+    pub(crate) fn served_by_another(&mut self) {
+        self.own = OwnFailures::default();
+    }
+
+    /// The last failure concerns this node alone: it has asked without the others.
+    pub(crate) fn keep_to_node(&mut self) {
+        if self.own.error.is_none() {
+            self.own.not_before = self.not_before;
+            self.own.error.clone_from(&self.error);
+        }
+    }
+
     /// Notes a failure, and computes the time of the next attempt. `methods`: the number of
     /// methods; `chance`: between 0 and 1.
     pub(crate) fn failed(&mut self, trouble: &Trouble, methods: usize, now: u64, chance: f64) {
-        self.failures = self.failures.saturating_add(1);
+        let is_own = trouble.kind.is_of_node();
+        if !is_own {
+            self.own = OwnFailures::default();
+        }
+        let count = if is_own { &mut self.own.count } else { &mut self.failures };
+        *count = count.saturating_add(1);
+        let count = *count;
         let [first, longest] = match trouble.kind {
             FailureKind::Unreachable => UNREACHABLE,
             FailureKind::Limited => LIMITED,
             FailureKind::Validation | FailureKind::Refused => REFUSED,
             FailureKind::Here => HERE,
         };
-        let doubled = first.saturating_mul(1 << (self.failures - 1).min(16)).min(longest);
+        let doubled = first.saturating_mul(1 << (count - 1).min(16)).min(longest);
         let mut wait = doubled + part(doubled, chance / 4.0);
         if trouble.kind == FailureKind::Validation {
             self.method = (self.method(methods) + 1) % methods.max(1);
@@ -149,8 +193,12 @@ impl Record {
             }
         }
         let wait = wait.max(trouble.retry_after.unwrap_or(0)).min(LONGEST_WAIT);
-        self.not_before = now + wait;
-        self.error = Some(trouble.says.clone());
+        let (not_before, error) = if is_own {
+            (&mut self.own.not_before, &mut self.own.error)
+        } else {
+            (&mut self.not_before, &mut self.error)
+        };
+        (*not_before, *error) = (now + wait, Some(trouble.says.clone()));
     }
 
     /// Notes a new certificate. The limit is one certificate per hour, even if an authority asks
@@ -285,7 +333,7 @@ mod tests {
         let mut only = Record::default();
         only.failed(&trouble(FailureKind::Validation), 1, NOW, 1.0);
         assert_eq!((only.method(1), only.next_attempt(NOW) - NOW), (0, 375));
-        assert_eq!(only.error.as_deref(), Some("it failed"));
+        assert_eq!(only.error(), Some("it failed"));
     }
 
     #[test]
@@ -330,7 +378,7 @@ mod tests {
         record.failed(&trouble(FailureKind::Validation), 2, NOW, 0.0);
         record.pending = Some(Pending { order: String::new(), key: String::new() });
         record.succeeded(&leaf(NOW, NOW + 90 * 24 * HOUR), NOW, None);
-        assert_eq!((record.error.clone(), record.pending.clone()), (None, None));
+        assert_eq!((record.error(), record.pending.clone()), (None, None));
         assert_eq!(record.next_attempt(NOW), NOW + HOUR, "renewals are an hour apart");
         assert_eq!(record.method(2), 1, "what has worked is used again");
         record.succeeded(&leaf(NOW + 10, NOW), NOW, None);
@@ -351,8 +399,37 @@ mod tests {
         own.validates(NOW - 20);
         shared.validates(NOW - 30);
         shared.validates(NOW + 5);
-        let taken = shared.with_validations_of(&own, NOW);
+        let taken = shared.taken_by(&own, NOW);
         assert_eq!(taken.validations, [NOW - 30, NOW - 20, NOW + 5]);
+    }
+
+    #[test]
+    fn failures_of_a_node_do_not_make_the_others_wait() {
+        for kind in [FailureKind::Unreachable, FailureKind::Here] {
+            let [mut own, other] = [(); 2].map(|()| Record::default());
+            own.failed(&trouble(kind), 1, NOW, 0.0);
+            own.failed(&trouble(kind), 1, NOW, 0.0);
+            let text = serde_json::to_string(&own.of_all()).unwrap();
+            let shared: Record = serde_json::from_str(&text).unwrap();
+            let taken = shared.clone().taken_by(&other, NOW);
+            assert_eq!((taken.next_attempt(NOW), taken.error()), (0, None), "{kind:?}");
+            let mut kept = shared.taken_by(&own, NOW);
+            assert!(kept.next_attempt(NOW) >= NOW + 20 && kept.error().is_some(), "{kind:?}");
+            kept.served_by_another();
+            assert_eq!((kept.next_attempt(NOW), kept.error()), (0, None), "{kind:?}");
+        }
+        for kind in [FailureKind::Limited, FailureKind::Refused, FailureKind::Validation] {
+            let [mut own, other] = [(); 2].map(|()| Record::default());
+            own.failed(&trouble(FailureKind::Here), 1, NOW, 0.0);
+            own.failed(&trouble(kind), 1, NOW, 0.0);
+            let taken = own.of_all().taken_by(&other, NOW);
+            assert_eq!(taken, own, "{kind:?}");
+            assert!(taken.next_attempt(NOW) >= NOW + 300, "{kind:?}");
+            // A node that asks alone keeps its wait.
+            own.keep_to_node();
+            let kept = other.taken_by(&own, NOW);
+            assert_eq!(kept.next_attempt(NOW), own.next_attempt(NOW), "{kind:?}");
+        }
     }
 
     #[test]
@@ -360,12 +437,12 @@ mod tests {
         let far = NOW + 1000 * HOUR;
         let [mut own, mut shared] = [(); 2].map(|()| Record::default());
         shared.failed(&trouble(FailureKind::Refused), 1, far, 0.0);
-        let taken = shared.clone().with_validations_of(&own, NOW);
+        let taken = shared.clone().taken_by(&own, NOW);
         assert_eq!(taken.next_attempt(NOW), 0);
         own.failed(&trouble(FailureKind::Refused), 1, NOW, 0.0);
-        let taken = shared.clone().with_validations_of(&own, NOW);
+        let taken = shared.clone().taken_by(&own, NOW);
         assert_eq!(taken.next_attempt(NOW), own.not_before, "the wait of this node counts");
-        assert_eq!(shared.clone().with_validations_of(&taken, NOW + 10), taken);
+        assert_eq!(shared.clone().taken_by(&taken, NOW + 10), taken);
         // This machine's clock was wrong.
         (0..4).for_each(|_| shared.validates(far));
         assert_eq!((shared.next_attempt(NOW), shared.obstacle(NOW)), (0, None));

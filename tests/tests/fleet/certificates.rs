@@ -167,6 +167,20 @@ fn a_node_waits_until_the_lock_of_another_one_ends() {
     other.server.await_log("a certificate is asked for");
 }
 
+/// A node that does not reach the authority waits for a minute, and the other one does not.
+#[test]
+fn a_node_that_fails_by_itself_does_not_make_the_others_wait() {
+    let engine = Engine::start();
+    let url = engine.url();
+    let shop = Shop::new(&url, NO_AUTHORITY, "'a.test'");
+    let one = shop.start();
+    one.server.await_log("no certificate: ");
+    assert!(wait::until(LIMIT, || exists(&engine, "attempts:a.test")));
+    let two = shop.start();
+    two.server.await_log("a certificate is asked for");
+    assert_eq!(one.log_lines("a certificate is asked for"), 1, "{}", one.server.log());
+}
+
 /// An engine without memory answers reads, which do not end the outage.
 #[test]
 fn an_engine_that_refuses_the_lock_is_told_once() {
