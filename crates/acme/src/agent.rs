@@ -355,9 +355,8 @@ impl<S: Server> Agent<S> {
         record: &mut Record,
     ) -> Result<String, Trouble> {
         let ManagedCertificate { wanted, have, .. } = &self.certificates[number];
-        let before = have.as_ref().map(|(credentials, _)| credentials);
         let conversation = Conversation { acme: &self.acme, ledger, answers, https: self.https()? };
-        let obtained = conversation.obtain(wanted, before, record);
+        let obtained = conversation.obtain(wanted, have.as_ref(), record);
         let limit = if self.acme.dns.is_some() { DNS_ATTEMPT } else { ATTEMPT };
         tokio::select! {
             obtained = timeout(limit, obtained) => obtained.unwrap_or_else(|_| Err(late())),

@@ -17,7 +17,7 @@ use sendoff_fleet::{FleetLock, NotShared, SealedValues};
 use sendoff_tls::{Challenge, FleetSecrets, Leaf, usable_pem};
 
 use crate::now;
-use crate::schedule::{Record, ends};
+use crate::schedule::{Record, ends, issued};
 use crate::store::{CHALLENGES_HOLD, Store};
 use crate::wanted::WantedCertificate;
 
@@ -241,7 +241,6 @@ impl Nodes {
             |leaf: &Leaf| ends(leaf) > now() && wanted.names.iter().all(|name| leaf.covers(name));
         let shared = self.certificate(&file).await?.filter(|shared| is_valid(&shared.leaf));
         let own = store.certificate(&file).map(|(_, leaf)| leaf).filter(is_valid);
-        let issued = |leaf: &Leaf| (leaf.begins, leaf.ends);
         let newest =
             match (shared.as_ref().map(|shared| issued(&shared.leaf)), own.as_ref().map(issued)) {
                 (shared, own) if shared > own => Newest::Shared,

@@ -238,6 +238,16 @@ pub(crate) fn is_held_too_long(held: Duration) -> bool {
     held >= WAIT_FOR_LOCK
 }
 
+/// True if a certificate was issued later than another one, or if there is none.
+pub(crate) fn is_newer(leaf: &Leaf, than: Option<&Leaf>) -> bool {
+    than.is_none_or(|than| issued(leaf) > issued(than))
+}
+
+/// The order of certificates.
+pub(crate) fn issued(leaf: &Leaf) -> (i64, i64) {
+    (leaf.begins, leaf.ends)
+}
+
 /// The end of a certificate's validity, in seconds since 1970.
 pub(crate) fn ends(leaf: &Leaf) -> u64 {
     seconds(leaf.ends)
@@ -468,6 +478,13 @@ mod tests {
     fn a_lock_is_waited_for_longer_than_an_attempt_takes() {
         let minutes = |minutes: u64| Duration::from_secs(minutes * 60);
         assert!(!is_held_too_long(minutes(59)) && is_held_too_long(minutes(60)));
+    }
+
+    #[test]
+    fn the_certificate_of_an_old_order_is_not_newer() {
+        let [old, new] = [0, 10].map(|later| leaf(NOW + later, NOW + 600 + later));
+        assert!(is_newer(&new, Some(&old)) && is_newer(&old, None));
+        assert!(!is_newer(&old, Some(&old)) && !is_newer(&old, Some(&new)));
     }
 
     #[test]
