@@ -1,7 +1,6 @@
 //! The agent: obtains and renews all certificates that the configuration asks for.
 
 use std::convert::Infallible;
-use std::future::pending;
 use std::io;
 use std::mem::replace;
 use std::rc::Rc;
@@ -49,6 +48,9 @@ const ASK: [u64; 2] = [60, 24 * 60 * 60];
 /// The interval, in seconds, after an authority did not answer this question.
 const ASK_AGAIN: u64 = 60 * 60;
 
+/// Time limit for the answer. Meanwhile the node takes no certificates of others.
+const ASK_LIMIT: Duration = Duration::from_secs(5);
+
 /// Obtains and renews certificates for a server.
 pub struct Agent<S> {
     config: Config,
@@ -57,6 +59,8 @@ pub struct Agent<S> {
     /// The other nodes of the fleet; `None`: certificates are not shared.
     nodes: Option<Rc<Nodes>>,
     certificates: Vec<ManagedCertificate>,
+    /// The time of the last exchange with other servers and nodes.
+    exchanged: Option<Instant>,
     /// The state of the folder that the server has adopted.
     served: Option<Version>,
     reported: Vec<CertificateReport>,
@@ -101,6 +105,7 @@ impl<S: Server> Agent<S> {
             server: Rc::new(server),
             nodes,
             certificates,
+            exchanged: None,
             served: None,
             reported: Vec::new(),
             said: None,
@@ -137,15 +142,14 @@ impl<S: Server> Agent<S> {
     }
 
     async fn work(&mut self, store: &Store, answers: &Answers<S>) -> Infallible {
-        for tick in 0.. {
-            let done = self.tick(store, answers, tick).await;
+        loop {
+            let done = self.tick(store, answers).await;
             match done {
                 Ok(()) => self.said = None,
                 Err(why) => self.say(why),
             }
             sleep(TICK).await;
         }
-        pending().await
     }
 
     fn say(&mut self, why: String) {
@@ -155,19 +159,23 @@ impl<S: Server> Agent<S> {
         }
     }
 
-    async fn tick(&mut self, store: &Store, answers: &Answers<S>, tick: u32) -> Result<(), String> {
-        let is_tenth = tick.is_multiple_of(ADOPT);
-        if is_tenth {
-            self.exchange(store).await?;
-        }
-        if is_tenth || self.served.is_none() {
-            self.adopt(store).await?;
-        }
+    async fn tick(&mut self, store: &Store, answers: &Answers<S>) -> Result<(), String> {
+        let mut has_exchanged = false;
         for number in 0..self.certificates.len() {
+            // An authority that hangs holds each of these steps up.
+            if self.exchanged.is_none_or(|at| at.elapsed() >= TICK * ADOPT) {
+                self.exchanged = Some(Instant::now());
+                self.exchange(store).await?;
+                self.adopt(store).await?;
+                has_exchanged = true;
+            }
+            if self.served.is_none() {
+                self.adopt(store).await?;
+            }
             self.ask(store, number).await;
             self.attempt(store, answers, number).await?;
         }
-        if is_tenth { self.report(store) } else { Ok(()) }
+        if has_exchanged { self.report(store) } else { Ok(()) }
     }
 
     /// Takes certificates of other nodes over, and gives them those that they lack. If the engine
@@ -213,20 +221,25 @@ impl<S: Server> Agent<S> {
         let Some((credentials, leaf)) = kept.have.as_ref().filter(|_| kept.ask_at <= now()) else {
             return;
         };
-        let (mut renew_at, mut pause) = (kept.renew_at, ASK_AGAIN);
-        if let (Some(id), Ok(https)) = (replaced(credentials), self.https())
-            && let Ok(Some(account)) = known_account(store, &https).await
-        {
-            match account.renewal_info(&id).await {
-                Ok((info, wait)) => {
-                    let window = info.suggested_window;
-                    let window = [window.start, window.end].map(|time| time.unix_timestamp());
-                    renew_at = renew_within(leaf, window, fastrand::f64());
-                    pause = wait.as_secs().clamp(ASK[0], ASK[1]);
-                }
-                Err(error) => tracing::debug!(%error, "the authority suggests no time for renewal"),
+        let answer = async {
+            let (id, https) = (replaced(credentials)?, self.https().ok()?);
+            let account = known_account(store, &https).await.ok()??;
+            let asked = account.renewal_info(&id).await;
+            asked
+                .inspect_err(|error| {
+                    tracing::debug!(%error, "the authority suggests no time for renewal");
+                })
+                .ok()
+        };
+        let (renew_at, pause) = match timeout(ASK_LIMIT, answer).await {
+            Ok(Some((info, wait))) => {
+                let window = info.suggested_window;
+                let window = [window.start, window.end].map(|time| time.unix_timestamp());
+                let pause = wait.as_secs().clamp(ASK[0], ASK[1]);
+                (renew_within(leaf, window, fastrand::f64()), pause)
             }
-        }
+            Ok(None) | Err(_) => (kept.renew_at, ASK_AGAIN),
+        };
         let kept = &mut self.certificates[number];
         (kept.renew_at, kept.ask_at) = (renew_at, now() + pause);
     }
