@@ -1,7 +1,8 @@
 //! One certificate for all nodes. `tools/pebble` builds the authority once.
 
-use std::fs;
+use std::fs::{self, Permissions};
 use std::net::SocketAddr;
+use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -200,6 +201,22 @@ fn an_engine_that_refuses_the_lock_is_told_once() {
     engine.command(&["CONFIG", "SET", "maxmemory", "0"]);
     node.server.await_log("a certificate is asked for");
     assert_eq!(node.log_lines(again), 1, "{}", node.server.log());
+}
+
+#[test]
+fn the_check_warns_of_a_secret_that_others_can_use() {
+    let engine = Engine::start();
+    let url = engine.url();
+    let shop = Shop::new(&url, NO_AUTHORITY, "'a.test'");
+    let Node { site, server } = shop.start_in(with_certificate(&Authority::new()));
+    drop(server);
+    let config = site.outside("sendoff.toml");
+    for (mode, is_told) in [(0o644, true), (0o602, true), (0o640, false), (0o600, false)] {
+        fs::set_permissions(site.outside("secret"), Permissions::from_mode(mode)).unwrap();
+        let said = sendoff_tests::sendoff(site.root(), &["check", config.to_str().unwrap()]);
+        let is_said = said.as_ref().unwrap().contains("every user of this machine can read");
+        assert_eq!(is_said, is_told, "{mode:o} {said:?}");
+    }
 }
 
 /// An authority, two nodes, and their engine.
