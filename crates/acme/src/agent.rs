@@ -292,7 +292,9 @@ impl<S: Server> Agent<S> {
                     return None;
                 }
                 if !replace(&mut self.is_lock_logged, true) {
-                    tracing::error!("another node has the lock in the fleet's engine for {held:?}");
+                    tracing::error!(
+                        "another node has had the lock in the fleet's engine for {held:?}"
+                    );
                 }
                 may_order_alone(kept.leaf(), held, now())
             }
@@ -317,11 +319,12 @@ impl<S: Server> Agent<S> {
                 nodes.exchange_account(store, Some(lock)).await?;
                 nodes.exchange(store, wanted, Some(lock)).await
             };
-            if taken.await.is_err() {
-                if !self.certificates[number].may_go_alone(Instant::now(), now()) {
-                    return Ok(false);
-                }
-                held = None;
+            let taken = taken.await;
+            let kept = &mut self.certificates[number];
+            match taken {
+                Ok(()) => kept.shared(),
+                Err(_) if kept.may_go_alone(Instant::now(), now()) => held = None,
+                Err(_) => return Ok(false),
             }
         }
         // Another server may have obtained it just now.
@@ -344,13 +347,10 @@ impl<S: Server> Agent<S> {
         self.note(number, &stored, &mut record, held.is_some());
         let kept = store.store_record(&name, &record);
         let cleared = store.store_challenges(&[], now());
-        if let Some((nodes, lock)) = held {
-            match nodes.share_outcome(lock, store, &name, &record).await {
-                Ok(()) => self.certificates[number].shared(),
-                Err(error) => {
-                    tracing::warn!(names, "other nodes learn later how it ended: {error}");
-                }
-            }
+        if let Some((nodes, lock)) = held
+            && let Err(error) = nodes.share_outcome(lock, store, &name, &record).await
+        {
+            tracing::warn!(names, "other nodes learn later how it ended: {error}");
         }
         if stored.is_ok() {
             tracing::info!(names, "a certificate was obtained");

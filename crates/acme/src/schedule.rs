@@ -222,10 +222,10 @@ fn plausible(not_before: u64, now: u64) -> u64 {
 }
 
 /// True if a node of a fleet orders a certificate although the engine has been `away`, or has
-/// refused changes, for this time: a sixth of the lifetime is left, half of the time that is left when renewals begin, or
-/// there is no valid certificate (`None`). Later, clients would soon be refused; earlier, each node
-/// would order what one order gives to all, and authorities allow few certificates for the same
-/// names per week (Let's Encrypt: five).
+/// refused changes, for this time: a sixth of the lifetime is left, half of the time that is left
+/// when renewals begin, or there is no valid certificate (`None`). Later, clients would soon be
+/// refused; earlier, each node would order what one order gives to all, and authorities allow few
+/// certificates for the same names per week (Let's Encrypt: five).
 pub(crate) fn may_order_alone(leaf: Option<&Leaf>, away: Duration, now: u64) -> bool {
     match leaf {
         Some(leaf) if ends(leaf) > now => ends(leaf).saturating_sub(lifetime(leaf) / 6) <= now,
