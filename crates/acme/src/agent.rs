@@ -1,13 +1,13 @@
 //! The agent: obtains and renews all certificates that the configuration asks for.
 
 use std::convert::Infallible;
-use std::future::pending;
 use std::io;
+use std::mem::replace;
 use std::rc::Rc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use sendoff_config::{Acme, Config};
-use sendoff_fleet::{FleetLock, NotShared};
+use sendoff_fleet::FleetLock;
 use sendoff_tls::{FleetSecrets, Leaf, Obtained, Vault};
 use tokio::time::{sleep, timeout};
 
@@ -18,7 +18,7 @@ use crate::ledger::Ledger;
 use crate::managed::ManagedCertificate;
 use crate::nodes::Nodes;
 use crate::now;
-use crate::schedule::{Record, renew_within};
+use crate::schedule::{Record, is_held_too_long, may_order_alone, renew_within};
 use crate::server::{CertificateReport, Server};
 use crate::store::{Store, Version};
 use crate::trouble::{FailureKind, Trouble};
@@ -37,12 +37,19 @@ const DNS_ATTEMPT: Duration = Duration::from_secs(30 * 60);
 /// The pause before an unusable folder is tried again.
 const FOLDER_PAUSE: Duration = Duration::from_secs(30);
 
+/// The pause of a node that has failed by itself, in which other nodes can take the lock: they try
+/// in each [`TICK`].
+const OTHERS_TURN: Duration = Duration::from_secs(10);
+
 /// The shortest and the longest interval at which the authority is asked for the time of the
 /// renewal, in seconds. Within these limits the authority chooses the interval.
 const ASK: [u64; 2] = [60, 24 * 60 * 60];
 
 /// The interval, in seconds, after an authority did not answer this question.
 const ASK_AGAIN: u64 = 60 * 60;
+
+/// Time limit for the answer. Meanwhile the node takes no certificates of others.
+const ASK_LIMIT: Duration = Duration::from_secs(5);
 
 /// Obtains and renews certificates for a server.
 pub struct Agent<S> {
@@ -52,16 +59,22 @@ pub struct Agent<S> {
     /// The other nodes of the fleet; `None`: certificates are not shared.
     nodes: Option<Rc<Nodes>>,
     certificates: Vec<ManagedCertificate>,
+    /// The time of the last exchange with other servers and nodes.
+    exchanged: Option<Instant>,
     /// The state of the folder that the server has adopted.
     served: Option<Version>,
     reported: Vec<CertificateReport>,
     /// The last error of the folder or the server, so that it is logged once.
     said: Option<String>,
+    /// The log says that another node has the lock for too long.
+    is_lock_logged: bool,
+    /// The time until which this node leaves the lock to others.
+    yields_until: Option<Instant>,
 }
 
 /// The right to ask the authority.
 enum Turn {
-    /// The server is alone, or its engine is away for too long.
+    /// The server is alone, or the nodes cannot agree for too long.
     Alone,
     /// No other node asks while this lock is ours.
     Held(FleetLock),
@@ -92,9 +105,12 @@ impl<S: Server> Agent<S> {
             server: Rc::new(server),
             nodes,
             certificates,
+            exchanged: None,
             served: None,
             reported: Vec::new(),
             said: None,
+            is_lock_logged: false,
+            yields_until: None,
         })
     }
 
@@ -126,15 +142,14 @@ impl<S: Server> Agent<S> {
     }
 
     async fn work(&mut self, store: &Store, answers: &Answers<S>) -> Infallible {
-        for tick in 0.. {
-            let done = self.tick(store, answers, tick).await;
+        loop {
+            let done = self.tick(store, answers).await;
             match done {
                 Ok(()) => self.said = None,
                 Err(why) => self.say(why),
             }
             sleep(TICK).await;
         }
-        pending().await
     }
 
     fn say(&mut self, why: String) {
@@ -144,19 +159,23 @@ impl<S: Server> Agent<S> {
         }
     }
 
-    async fn tick(&mut self, store: &Store, answers: &Answers<S>, tick: u32) -> Result<(), String> {
-        let is_tenth = tick.is_multiple_of(ADOPT);
-        if is_tenth {
-            self.exchange(store).await?;
-        }
-        if is_tenth || self.served.is_none() {
-            self.adopt(store).await?;
-        }
+    async fn tick(&mut self, store: &Store, answers: &Answers<S>) -> Result<(), String> {
+        let mut has_exchanged = false;
         for number in 0..self.certificates.len() {
+            // An authority that hangs holds each of these steps up.
+            if self.exchanged.is_none_or(|at| at.elapsed() >= TICK * ADOPT) {
+                self.exchanged = Some(Instant::now());
+                self.exchange(store).await?;
+                self.adopt(store).await?;
+                has_exchanged = true;
+            }
+            if self.served.is_none() {
+                self.adopt(store).await?;
+            }
             self.ask(store, number).await;
             self.attempt(store, answers, number).await?;
         }
-        if is_tenth { self.report(store) } else { Ok(()) }
+        if has_exchanged { self.report(store) } else { Ok(()) }
     }
 
     /// Takes certificates of other nodes over, and gives them those that they lack. If the engine
@@ -165,15 +184,11 @@ impl<S: Server> Agent<S> {
         let Some(nodes) = &self.nodes else { return Ok(()) };
         let lock = store.try_lock().map_err(|error| self.of_folder(&error))?;
         let Some(_lock) = lock else { return Ok(()) };
-        let exchanged = async {
-            nodes.exchange_account(store, None).await?;
-            for kept in &self.certificates {
-                nodes.exchange(store, &kept.wanted, None).await?;
-            }
-            Ok::<_, NotShared>(())
-        };
-        // The log has a line about an engine that is away.
-        let _ = exchanged.await;
+        // The log has a line about an engine that is away, or refuses to take what others lack.
+        let _ = nodes.exchange_account(store, None).await;
+        for kept in &self.certificates {
+            let _ = nodes.exchange(store, &kept.wanted, None).await;
+        }
         Ok(())
     }
 
@@ -206,20 +221,25 @@ impl<S: Server> Agent<S> {
         let Some((credentials, leaf)) = kept.have.as_ref().filter(|_| kept.ask_at <= now()) else {
             return;
         };
-        let (mut renew_at, mut pause) = (kept.renew_at, ASK_AGAIN);
-        if let (Some(id), Ok(https)) = (replaced(credentials), self.https())
-            && let Ok(Some(account)) = known_account(store, &https).await
-        {
-            match account.renewal_info(&id).await {
-                Ok((info, wait)) => {
-                    let window = info.suggested_window;
-                    let window = [window.start, window.end].map(|time| time.unix_timestamp());
-                    renew_at = renew_within(leaf, window, fastrand::f64());
-                    pause = wait.as_secs().clamp(ASK[0], ASK[1]);
-                }
-                Err(error) => tracing::debug!(%error, "the authority suggests no time for renewal"),
+        let answer = async {
+            let (id, https) = (replaced(credentials)?, self.https().ok()?);
+            let account = known_account(store, &https).await.ok()??;
+            let asked = account.renewal_info(&id).await;
+            asked
+                .inspect_err(|error| {
+                    tracing::debug!(%error, "the authority suggests no time for renewal");
+                })
+                .ok()
+        };
+        let (renew_at, pause) = match timeout(ASK_LIMIT, answer).await {
+            Ok(Some((info, wait))) => {
+                let window = info.suggested_window;
+                let window = [window.start, window.end].map(|time| time.unix_timestamp());
+                let pause = wait.as_secs().clamp(ASK[0], ASK[1]);
+                (renew_within(leaf, window, fastrand::f64()), pause)
             }
-        }
+            Ok(None) | Err(_) => (kept.renew_at, ASK_AGAIN),
+        };
         let kept = &mut self.certificates[number];
         (kept.renew_at, kept.ask_at) = (renew_at, now() + pause);
     }
@@ -231,13 +251,16 @@ impl<S: Server> Agent<S> {
         answers: &Answers<S>,
         number: usize,
     ) -> Result<(), String> {
-        let kept = &self.certificates[number];
+        let kept = &mut self.certificates[number];
         if !kept.is_due(&store.record(&kept.wanted.file()), now()) {
+            return Ok(());
+        }
+        if self.yields_until.is_some_and(|until| Instant::now() < until) {
             return Ok(());
         }
         let lock = store.try_lock().map_err(|error| self.of_folder(&error))?;
         let Some(lock) = lock else { return Ok(()) };
-        let Some(turn) = self.turn(kept).await else { return Ok(()) };
+        let Some(turn) = self.turn(number).await else { return Ok(()) };
         let tried = self.attempt_in_turn(store, answers, number, &turn).await;
         if let (Turn::Held(lock), Some(nodes)) = (turn, &self.nodes) {
             nodes.unlock(lock).await;
@@ -252,15 +275,31 @@ impl<S: Server> Agent<S> {
     }
 
     /// The right of this node to ask the authority; `None`: it has to wait for other nodes.
-    async fn turn(&self, kept: &ManagedCertificate) -> Option<Turn> {
+    async fn turn(&mut self, number: usize) -> Option<Turn> {
         let Some(nodes) = &self.nodes else { return Some(Turn::Alone) };
-        match nodes.try_lock().await {
-            Ok(lock) => lock.map(Turn::Held),
-            Err(_) => {
-                let away = nodes.away_for().unwrap_or_default();
-                kept.may_go_alone(away, now()).then_some(Turn::Alone)
+        let locked = nodes.try_lock().await;
+        let kept = &mut self.certificates[number];
+        let is_alone = match locked {
+            Ok(Some(lock)) => {
+                kept.locked();
+                self.is_lock_logged = false;
+                return Some(Turn::Held(lock));
             }
-        }
+            Err(_) => kept.may_go_alone(Instant::now(), now()),
+            Ok(None) => {
+                let held = kept.held_for(Instant::now());
+                if !is_held_too_long(held) {
+                    return None;
+                }
+                if !replace(&mut self.is_lock_logged, true) {
+                    tracing::error!(
+                        "another node has had the lock in the fleet's engine for {held:?}"
+                    );
+                }
+                may_order_alone(kept.leaf(), held, now())
+            }
+        };
+        is_alone.then_some(Turn::Alone)
     }
 
     /// Takes over what other nodes have, and asks the authority if a certificate is still due.
@@ -273,15 +312,19 @@ impl<S: Server> Agent<S> {
         turn: &Turn,
     ) -> Result<bool, String> {
         let nodes = self.nodes.clone();
-        let held = nodes.as_deref().and_then(|nodes| Some((nodes, turn.lock()?)));
+        let mut held = nodes.as_deref().and_then(|nodes| Some((nodes, turn.lock()?)));
         if let Some((nodes, lock)) = held {
             let wanted = &self.certificates[number].wanted;
             let taken = async {
                 nodes.exchange_account(store, Some(lock)).await?;
                 nodes.exchange(store, wanted, Some(lock)).await
             };
-            if taken.await.is_err() {
-                return Ok(false);
+            let taken = taken.await;
+            let kept = &mut self.certificates[number];
+            match taken {
+                Ok(()) => kept.shared(),
+                Err(_) if kept.may_go_alone(Instant::now(), now()) => held = None,
+                Err(_) => return Ok(false),
             }
         }
         // Another server may have obtained it just now.
@@ -301,7 +344,7 @@ impl<S: Server> Agent<S> {
             let (_, leaf) = store.certificate(&name).ok_or_else(late)?;
             Ok(leaf)
         });
-        self.note(number, &stored, &mut record);
+        self.note(number, &stored, &mut record, held.is_some());
         let kept = store.store_record(&name, &record);
         let cleared = store.store_challenges(&[], now());
         if let Some((nodes, lock)) = held
@@ -325,9 +368,8 @@ impl<S: Server> Agent<S> {
         record: &mut Record,
     ) -> Result<String, Trouble> {
         let ManagedCertificate { wanted, have, .. } = &self.certificates[number];
-        let before = have.as_ref().map(|(credentials, _)| credentials);
         let conversation = Conversation { acme: &self.acme, ledger, answers, https: self.https()? };
-        let obtained = conversation.obtain(wanted, before, record);
+        let obtained = conversation.obtain(wanted, have.as_ref(), record);
         let limit = if self.acme.dns.is_some() { DNS_ATTEMPT } else { ATTEMPT };
         tokio::select! {
             obtained = timeout(limit, obtained) => obtained.unwrap_or_else(|_| Err(late())),
@@ -336,7 +378,14 @@ impl<S: Server> Agent<S> {
     }
 
     /// Notes the outcome of an attempt in its record and, if it failed, in the log.
-    fn note(&mut self, number: usize, stored: &Result<Leaf, Trouble>, record: &mut Record) {
+    /// `is_shared`: other nodes learn of it.
+    fn note(
+        &mut self,
+        number: usize,
+        stored: &Result<Leaf, Trouble>,
+        record: &mut Record,
+        is_shared: bool,
+    ) {
         let kept = &mut self.certificates[number];
         let trouble = match stored {
             Ok(leaf) => {
@@ -346,8 +395,14 @@ impl<S: Server> Agent<S> {
             Err(trouble) => trouble,
         };
         record.failed(trouble, kept.wanted.methods.len(), now(), fastrand::f64());
+        if self.nodes.is_some() && !is_shared {
+            record.keep_to_node();
+        }
+        if is_shared && trouble.kind.is_of_node() {
+            self.yields_until = Some(Instant::now() + OTHERS_TURN);
+        }
         let names = kept.wanted.names.join(", ");
-        let wait = Duration::from_secs(record.next_attempt().saturating_sub(now()));
+        let wait = Duration::from_secs(record.next_attempt(now()).saturating_sub(now()));
         tracing::error!(names, "no certificate: {}; the next attempt is in {wait:?}", trouble.says);
         kept.note_said(record, now());
     }
@@ -360,8 +415,8 @@ impl<S: Server> Agent<S> {
             CertificateReport {
                 names: kept.wanted.names.clone(),
                 ends: kept.ends(),
-                asks: kept.renew_at.max(record.next_attempt()),
-                error: record.error,
+                asks: kept.renew_at.max(record.next_attempt(now())),
+                error: record.error().map(str::to_owned),
                 by: record.by,
             }
         };

@@ -11,7 +11,7 @@ use instant_acme::{
 };
 use rcgen::{CertificateParams, DistinguishedName, KeyPair};
 use sendoff_config::{AccountBinding, Acme};
-use sendoff_tls::{Challenge, Credentials, usable_pem};
+use sendoff_tls::{Challenge, Credentials, Leaf, usable_pem};
 use tokio::time::sleep;
 
 use crate::answers::Answers;
@@ -19,7 +19,7 @@ use crate::client::Https;
 use crate::dns::{self, TxtRecord};
 use crate::ledger::Ledger;
 use crate::now;
-use crate::schedule::{Pending, Record};
+use crate::schedule::{Pending, Record, is_newer};
 use crate::server::Server;
 use crate::store::Store;
 use crate::trouble::{FailureKind, Trouble, is};
@@ -94,24 +94,25 @@ impl<S: Server> Conversation<'_, S> {
         Ok(account)
     }
 
-    /// Obtains a certificate and its key, in PEM. `before`: the certificate that it replaces. The
+    /// Obtains a certificate and its key, in PEM. `have`: the certificate that it replaces. The
     /// record is stored before each step that must be known after a crash.
     pub(crate) async fn obtain(
         &self,
         wanted: &WantedCertificate,
-        before: Option<&Credentials>,
+        have: Option<&(Credentials, Leaf)>,
         record: &mut Record,
     ) -> Result<String, Trouble> {
         let mut account = self.account().await?;
         if let Some(pending) = record.pending.clone() {
             match self.resume(&account, wanted, &pending).await {
-                Ok(pem) => return Ok(pem),
+                Ok((pem, leaf)) if is_newer(&leaf, have.map(|(_, leaf)| leaf)) => return Ok(pem),
                 Err(trouble) if trouble.kind == FailureKind::Unreachable => return Err(trouble),
-                Err(_) => record.pending = None,
+                // An old order gives an old certificate, which would be due at once.
+                Ok(_) | Err(_) => record.pending = None,
             }
         }
         let names: Vec<_> = wanted.names.iter().cloned().map(Identifier::Dns).collect();
-        let replaced = before.and_then(replaced);
+        let replaced = have.and_then(|(credentials, _)| replaced(credentials));
         let mut ordered = order(&account, &names, replaced).await;
         if ordered.as_ref().is_err_and(|error| is(error, "accountDoesNotExist")) {
             let forgotten = self.ledger.store.forget_account();
@@ -126,7 +127,7 @@ impl<S: Server> Conversation<'_, S> {
         let key = key.serialize_pem();
         record.pending = Some(Pending { order: order.url().to_owned(), key: key.clone() });
         self.ledger.store_record(&wanted.file(), record).await?;
-        self.finish(order, wanted, &key).await
+        self.finish(order, wanted, &key).await.map(|(pem, _)| pem)
     }
 
     /// Continues an order of an earlier process.
@@ -135,7 +136,7 @@ impl<S: Server> Conversation<'_, S> {
         account: &Account,
         wanted: &WantedCertificate,
         Pending { order, key }: &Pending,
-    ) -> Result<String, Trouble> {
+    ) -> Result<(String, Leaf), Trouble> {
         let found = again(async || account.order(order.clone()).await).await;
         let order = found.map_err(|error| self.trouble(&error))?;
         tracing::debug!(names = wanted.names.join(", "), "an earlier order goes on");
@@ -228,7 +229,7 @@ impl<S: Server> Conversation<'_, S> {
         mut order: Order,
         wanted: &WantedCertificate,
         key: &str,
-    ) -> Result<String, Trouble> {
+    ) -> Result<(String, Leaf), Trouble> {
         let wrong = |error: rcgen::Error| Trouble::here("no request can be signed", error);
         if matches!(order.state().status, OrderStatus::Ready) {
             let key = KeyPair::from_pem(key).map_err(wrong)?;
@@ -251,7 +252,7 @@ impl<S: Server> Conversation<'_, S> {
             ));
         }
         match wanted.names.iter().find(|name| !leaf.covers(name)) {
-            None => Ok(pem),
+            None => Ok((pem, leaf)),
             Some(name) => Err(refused(format!("the authority has left {name} out"))),
         }
     }

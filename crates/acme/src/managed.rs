@@ -1,6 +1,6 @@
 //! A wanted certificate and its state.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use sendoff_tls::{Credentials, Leaf, Obtained};
 
@@ -41,11 +41,15 @@ pub(crate) struct ManagedCertificate {
     pub(crate) renew_at: u64,
     /// The time of the next question about the renewal.
     pub(crate) ask_at: u64,
+    /// The time since which the engine is away or refuses changes, while the certificate is due.
+    away: Option<Instant>,
+    /// The time since which another node has the lock, while the certificate is due.
+    held: Option<Instant>,
 }
 
 impl ManagedCertificate {
     pub(crate) fn new(wanted: WantedCertificate) -> Self {
-        Self { wanted, said: None, have: None, renew_at: 0, ask_at: 0 }
+        Self { wanted, said: None, have: None, renew_at: 0, ask_at: 0, away: None, held: None }
     }
 
     pub(crate) fn ends(&self) -> Option<u64> {
@@ -53,14 +57,37 @@ impl ManagedCertificate {
     }
 
     /// True if another certificate is wanted now, and an attempt may be made.
-    pub(crate) fn is_due(&self, record: &Record, now: u64) -> bool {
-        (self.have.is_none() || self.renew_at <= now) && record.next_attempt() <= now
+    pub(crate) fn is_due(&mut self, record: &Record, now: u64) -> bool {
+        if self.have.is_some() && self.renew_at > now {
+            self.shared();
+            return false;
+        }
+        record.next_attempt(now) <= now
     }
 
-    /// True if a node of a fleet may order a certificate although the engine has been `away` for
-    /// this time.
-    pub(crate) fn may_go_alone(&self, away: Duration, now: u64) -> bool {
-        may_order_alone(self.have.as_ref().map(|(_, leaf)| leaf), away, now)
+    /// The engine has taken changes.
+    pub(crate) fn shared(&mut self) {
+        (self.away, self.held) = (None, None);
+    }
+
+    /// The engine has given the lock.
+    pub(crate) fn locked(&mut self) {
+        self.held = None;
+    }
+
+    /// The engine is away or refuses changes. Returns true if the node may order by itself.
+    pub(crate) fn may_go_alone(&mut self, at: Instant, now: u64) -> bool {
+        let away = at - *self.away.get_or_insert(at);
+        may_order_alone(self.leaf(), away, now)
+    }
+
+    /// Another node has the lock. Returns the time for which it has.
+    pub(crate) fn held_for(&mut self, at: Instant) -> Duration {
+        at - *self.held.get_or_insert(at)
+    }
+
+    pub(crate) fn leaf(&self) -> Option<&Leaf> {
+        self.have.as_ref().map(|(_, leaf)| leaf)
     }
 
     /// Notes in `said` that the log has told of a failed attempt.
@@ -95,7 +122,7 @@ impl ManagedCertificate {
         };
         match record.obstacle(now) {
             Some(why) => {
-                let wait = Duration::from_secs(record.next_attempt().saturating_sub(now));
+                let wait = Duration::from_secs(record.next_attempt(now).saturating_sub(now));
                 tracing::error!(names, "{says}: {why}; the next attempt is in {wait:?}");
             }
             None => tracing::error!(names, "{says}; another one is asked for"),
@@ -107,7 +134,7 @@ impl ManagedCertificate {
         let names = &self.wanted.names;
         let best = obtained.best(names);
         let best = best.filter(|(_, leaf)| names.iter().all(|name| leaf.covers(name)));
-        if self.have.as_ref().map(|(_, leaf)| leaf) == best.map(|(_, leaf)| leaf) {
+        if self.leaf() == best.map(|(_, leaf)| leaf) {
             return;
         }
         self.have = best.map(|(credentials, leaf)| (credentials.clone(), leaf.clone()));
@@ -119,6 +146,24 @@ impl ManagedCertificate {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn waiting_ends_with_a_change_that_the_engine_takes() {
+        let wanted = WantedCertificate { names: vec!["a.test".to_owned()], methods: Vec::new() };
+        let mut kept = ManagedCertificate::new(wanted);
+        let (begun, record) = (Instant::now(), Record::default());
+        let minutes = |minutes: u64| begun + Duration::from_secs(60 * minutes);
+        assert!(kept.is_due(&record, 100));
+        assert!(!kept.may_go_alone(minutes(0), 100) && !kept.may_go_alone(minutes(9), 100));
+        assert_eq!(kept.held_for(minutes(9)), Duration::ZERO);
+        kept.locked();
+        assert_eq!(kept.held_for(minutes(10)), Duration::ZERO);
+        assert!(kept.may_go_alone(minutes(10), 100), "the lock alone is no change");
+        kept.shared();
+        assert!(!kept.may_go_alone(minutes(11), 100));
+        assert_eq!(kept.held_for(minutes(12)), Duration::ZERO);
+        assert_eq!(kept.held_for(minutes(72)), Duration::from_secs(60 * 60));
+    }
 
     #[test]
     fn what_concerns_an_operator_depends_on_time() {

@@ -17,7 +17,7 @@ use sendoff_fleet::{FleetLock, NotShared, SealedValues};
 use sendoff_tls::{Challenge, FleetSecrets, Leaf, usable_pem};
 
 use crate::now;
-use crate::schedule::{Record, ends};
+use crate::schedule::{Record, ends, issued};
 use crate::store::{CHALLENGES_HOLD, Store};
 use crate::wanted::WantedCertificate;
 
@@ -66,11 +66,6 @@ impl Nodes {
             SealedValues::new(fleet, secrets, &format!("acme:{directory}"), "certificates")?;
         let me = rustix::system::uname().nodename().to_string_lossy().into_owned();
         Some(Self { values, me, challenges: RefCell::default() })
-    }
-
-    /// The time for which the engine has been away; `None`: it serves.
-    pub(crate) fn away_for(&self) -> Option<Duration> {
-        self.values.away_for()
     }
 
     /// Takes the lock; `None` if another node has it.
@@ -171,7 +166,7 @@ impl Nodes {
         file: &str,
         record: &Record,
     ) -> Result<(), NotShared> {
-        let text = serde_json::to_vec(record).unwrap_or_default();
+        let text = serde_json::to_vec(&record.of_all()).unwrap_or_default();
         self.values.put(lock, &attempts(file), &text, KEPT).await
     }
 
@@ -216,7 +211,7 @@ impl Nodes {
                 }
             }
         }
-        self.take_record(store, &file).await
+        self.take_record(store, &file, newest).await
     }
 
     /// Takes the lock to share a certificate, unless another node has it: then it is shared later.
@@ -246,7 +241,6 @@ impl Nodes {
             |leaf: &Leaf| ends(leaf) > now() && wanted.names.iter().all(|name| leaf.covers(name));
         let shared = self.certificate(&file).await?.filter(|shared| is_valid(&shared.leaf));
         let own = store.certificate(&file).map(|(_, leaf)| leaf).filter(is_valid);
-        let issued = |leaf: &Leaf| (leaf.begins, leaf.ends);
         let newest =
             match (shared.as_ref().map(|shared| issued(&shared.leaf)), own.as_ref().map(issued)) {
                 (shared, own) if shared > own => Newest::Shared,
@@ -271,12 +265,20 @@ impl Nodes {
         }
     }
 
-    async fn take_record(&self, store: &Store, file: &str) -> Result<(), NotShared> {
+    async fn take_record(
+        &self,
+        store: &Store,
+        file: &str,
+        newest: Newest,
+    ) -> Result<(), NotShared> {
         let name = attempts(file);
         let Some(value) = self.values.get(&name).await? else { return Ok(()) };
         let Some(shared) = self.parsed::<Record>(&name, &value) else { return Ok(()) };
         let own = store.record(file);
-        let taken = shared.with_validations_of(&own, now());
+        let mut taken = shared.taken_by(&own, now());
+        if newest == Newest::Shared {
+            taken.served_by_another();
+        }
         if taken != own
             && let Err(error) = store.store_record(file, &taken)
         {

@@ -23,6 +23,16 @@ pub(crate) enum FailureKind {
     Here,
 }
 
+impl FailureKind {
+    /// True if the failure is of the node alone: another one may reach the authority.
+    pub(crate) fn is_of_node(self) -> bool {
+        match self {
+            Self::Unreachable | Self::Here => true,
+            Self::Limited | Self::Validation | Self::Refused => false,
+        }
+    }
+}
+
 /// The failure of an attempt.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Trouble {

@@ -39,8 +39,17 @@ impl fmt::Display for Trouble {
 
 impl From<RedisError> for Trouble {
     fn from(error: RedisError) -> Self {
-        Self(error.to_string())
+        Self(match refusal(&error) {
+            Some(said) => format!("it refuses a command: {said}"),
+            None => error.to_string(),
+        })
     }
+}
+
+/// The engine's sentence, if it refuses a command.
+fn refusal(error: &RedisError) -> Option<String> {
+    let said = format!("{} {}", error.code()?, error.detail().unwrap_or_default());
+    Some(said.trim_end_matches([' ', '.']).to_owned())
 }
 
 impl Trouble {
@@ -141,11 +150,10 @@ pub(crate) enum Stored {
 impl Connection {
     /// The value of a key, or at most one byte more than `most` of it.
     pub(crate) async fn stored(&self, key: &str, most: usize) -> Result<Stored, Trouble> {
-        let mut commands = self.commands.clone();
         let mut range = redis::cmd("GETRANGE");
         range.arg(key).arg(0).arg(most);
-        let answer = timeout(LIMIT, commands.req_packed_command(&range)).await;
-        match answer.map_err(|_| Trouble::late())?.and_then(Value::extract_error) {
+        let answer = timeout(LIMIT, self.answer(&range)).await;
+        match answer.map_err(|_| Trouble::late())? {
             Ok(Value::BulkString(bytes)) if bytes.is_empty() => Ok(Stored::Nothing),
             Ok(Value::BulkString(bytes)) if bytes.len() <= most => Ok(Stored::Bytes(bytes)),
             Ok(Value::BulkString(_)) => Ok(Stored::Other),
@@ -153,6 +161,12 @@ impl Connection {
             Err(error) if error.code() == Some("WRONGTYPE") => Ok(Stored::Other),
             Err(error) => Err(error.into()),
         }
+    }
+
+    /// The answer to a command. The library takes a refusal for an answer like any other.
+    async fn answer(&self, command: &Cmd) -> Result<Value, RedisError> {
+        let mut commands = self.commands.clone();
+        commands.req_packed_command(command).await.and_then(Value::extract_error)
     }
 
     /// The answer to a command.
@@ -166,9 +180,8 @@ impl Connection {
         command: &Cmd,
         hold: Duration,
     ) -> Result<T, Trouble> {
-        let mut commands = self.commands.clone();
         self.count.begin();
-        let mut answer = pin!(commands.req_packed_command(command));
+        let mut answer = pin!(self.answer(command));
         let (mut known, mut limit) = (0, LIMIT + hold);
         for _ in 0..MOST_PARTS {
             if let Ok(answer) = timeout(limit, &mut answer).await {
@@ -198,12 +211,10 @@ impl Connection {
         &self,
         command: &Cmd,
     ) -> Result<Result<T, String>, Trouble> {
-        let mut commands = self.commands.clone();
         self.count.begin();
-        match timeout(LIMIT, commands.req_packed_command(command)).await {
+        match timeout(LIMIT, self.answer(command)).await {
             Err(_) => Err(Trouble::late()),
-            Ok(Err(error)) if error.code().is_some() => Ok(Err(error.to_string())),
-            Ok(Err(error)) => Err(error.into()),
+            Ok(Err(error)) => refusal(&error).map(Err).ok_or_else(|| error.into()),
             Ok(Ok(value)) => Ok(T::from_redis_value(value).map_err(|error| error.to_string())),
         }
     }
@@ -212,8 +223,11 @@ impl Connection {
     pub(crate) async fn ask_all(&self, commands: &Pipeline) -> Result<(), Trouble> {
         let mut connection = self.commands.clone();
         self.count.begin();
-        let answers = timeout(LIMIT, commands.query_async::<Vec<Value>>(&mut connection)).await;
-        answers.map_err(|_| Trouble::late())??;
+        let asked = connection.req_packed_commands(commands, 0, commands.len());
+        let answers = timeout(LIMIT, asked).await.map_err(|_| Trouble::late())??;
+        for answer in answers {
+            answer.extract_error()?;
+        }
         Ok(())
     }
 }

@@ -106,22 +106,24 @@ impl Keys {
             known => known,
         };
         let left = end(period).saturating_sub(now);
+        let mut refusal = None;
         if let Some(key) = &offered
             && !left.is_zero()
         {
             let mut set = cmd("SET");
             let left = u64::try_from(left.as_millis()).unwrap_or(u64::MAX).max(1);
             set.arg(&name).arg(self.sealed(&name, key)?).arg("NX").arg("PX").arg(left);
-            if let Err(why) = connection.ask_for::<Value>(&set).await? {
-                self.state.note_keyless(&name, &why);
-            }
+            refusal = connection.ask_for::<Value>(&set).await?.err();
         }
         let key = match connection.ask_for::<Option<Vec<u8>>>(cmd("GET").arg(&name)).await? {
             Ok(Some(value)) => {
                 let key = self.opened(&name, value);
                 key.ok_or_else(|| "it is no key for session tickets".into())
             }
-            Ok(None) => return Ok(None),
+            Ok(None) => match refusal {
+                Some(why) => Err(why),
+                None => return Ok(None),
+            },
             Err(why) => Err(why),
         };
         Ok(key.inspect_err(|why| self.state.note_keyless(&name, why)).ok())

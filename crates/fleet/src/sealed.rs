@@ -64,11 +64,12 @@ pub struct SealedValues {
     broken: Seldom,
     /// The log says that the engine is away.
     is_logged: Cell<bool>,
+    /// The log says that the engine refuses changes. Answers to other questions do not end this.
+    is_refusal_logged: Cell<bool>,
 }
 
 /// The engine is away.
 struct Outage {
-    since: Instant,
     why: String,
     pause: Duration,
     /// The time of the next question.
@@ -103,13 +104,8 @@ impl SealedValues {
             logged: Seldom::new(),
             broken: Seldom::new(),
             is_logged: Cell::default(),
+            is_refusal_logged: Cell::default(),
         })
-    }
-
-    /// The time for which the engine has been away; `None`: it served the last question.
-    #[must_use]
-    pub fn away_for(&self) -> Option<Duration> {
-        self.outage.borrow().as_ref().map(|outage| outage.since.elapsed())
     }
 
     /// The value with this name; `None`: there is none, or none that a node has sealed.
@@ -222,8 +218,27 @@ impl SealedValues {
         }
     }
 
-    async fn ask<T: FromRedisValue>(&self, command: &Cmd) -> Result<T, NotShared> {
-        self.with(async |engine| engine.ask(command).await).await
+    /// The engine's answer to a script that may change something.
+    async fn ask<T: FromRedisValue>(&self, script: &Cmd) -> Result<T, NotShared> {
+        match self.with(async |engine| engine.ask_for(script).await).await? {
+            Ok(answer) => {
+                if self.is_refusal_logged.take() {
+                    tracing::info!("{} are shared with other nodes again", self.title);
+                }
+                Ok(answer)
+            }
+            Err(said) => {
+                let why = format!("it refuses a command: {said}");
+                if !self.is_refusal_logged.get() && self.logged.is_due() {
+                    self.is_refusal_logged.set(true);
+                    tracing::warn!(
+                        "{} are not shared with other nodes by the fleet's engine: {why}",
+                        self.title
+                    );
+                }
+                Err(NotShared::Away(why))
+            }
+        }
     }
 
     /// The engine's answer to a question.
@@ -269,10 +284,9 @@ impl SealedValues {
     fn away(&self, why: &str) {
         let mut outage = self.outage.borrow_mut();
         let now = Instant::now();
-        let (since, before) =
-            outage.as_ref().map_or((now, PAUSES[0] / 2), |outage| (outage.since, outage.pause));
+        let before = outage.as_ref().map_or(PAUSES[0] / 2, |outage| outage.pause);
         let pause = (before * 2).min(PAUSES[1]);
-        *outage = Some(Outage { since, why: why.to_owned(), pause, again: now + pause });
+        *outage = Some(Outage { why: why.to_owned(), pause, again: now + pause });
         if !self.is_logged.get() && self.logged.is_due() {
             self.is_logged.set(true);
             tracing::warn!(

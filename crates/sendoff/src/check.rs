@@ -1,6 +1,7 @@
 //! `sendoff check`, and `sendoff serve --print-config`.
 
 use std::io::{self, IsTerminal, Write};
+use std::os::unix::fs::MetadataExt;
 
 use sendoff_setting_values::{At, FilePath, Place};
 use sendoff_settings::Short;
@@ -62,6 +63,9 @@ pub(crate) fn run(check: &Check) -> Result<(), Failure> {
     ))
 }
 
+/// The rights of all users to read and to write a file.
+const OTHERS: u32 = 0o006;
+
 /// Reports files of a fleet's secrets that cannot be used.
 fn fleet_files(resolved: &mut Resolved) {
     let section = resolved.top.fleet.as_ref().map(|fleet| &fleet.value.0);
@@ -80,6 +84,12 @@ fn fleet_files(resolved: &mut Resolved) {
     }
     if let Err(says) = FleetSecrets::secret(&resolved.config) {
         resolved.problems.error(secret, says);
+    }
+    let path = resolved.config.fleet.as_ref().and_then(|fleet| fleet.secret_file.as_ref());
+    let mode = path.and_then(|path| path.metadata().ok()).map_or(0, |facts| facts.mode());
+    if mode & OTHERS != 0 {
+        let says = "every user of this machine can read or write this file: chmod 640";
+        resolved.problems.warning(secret, says);
     }
 }
 

@@ -1,5 +1,6 @@
 //! The secrets of a node of a fleet, and values that only the nodes can read.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::path::Path;
 
@@ -13,6 +14,10 @@ use crate::password::Password;
 /// Fewest characters of a secret, which must withstand guesses: `openssl rand -hex 32` prints twice
 /// as many.
 const SHORTEST: usize = 32;
+
+/// Fewest different characters of a secret. Fewer than four of 100 million secrets of 32 random
+/// hexadecimal digits have fewer.
+const FEWEST: usize = 8;
 
 /// Bytes of a derived key.
 const KEY_LEN: usize = 32;
@@ -86,13 +91,17 @@ pub struct FleetSecret(Password);
 impl FleetSecret {
     fn read(path: &Path) -> Result<Self, String> {
         let secret = Password::read(path)?;
-        match secret.text().chars().count() {
-            SHORTEST.. => Ok(Self(secret)),
-            length => Err(format!(
-                "{}: a secret of {length} characters can be guessed; it needs {SHORTEST}, as `openssl rand -hex 32` prints them",
-                path.display()
-            )),
-        }
+        let length = secret.text().chars().count();
+        let different = secret.text().chars().collect::<BTreeSet<_>>().len();
+        let has = match (length, different) {
+            (SHORTEST.., FEWEST..) => return Ok(Self(secret)),
+            (SHORTEST.., _) => format!("{different} different characters"),
+            _ => format!("{length} characters"),
+        };
+        Err(format!(
+            "{}: a secret of {has} can be guessed; it needs {SHORTEST}, as `openssl rand -hex 32` prints them",
+            path.display()
+        ))
     }
 
     fn derive(&self, sealed: Sealed) -> Result<SealKey, String> {
@@ -169,7 +178,8 @@ mod tests {
     #[test]
     fn a_sealed_value_belongs_to_its_place_and_its_secret() {
         let seal = |letter: &str, sealed| {
-            let key = secret(&letter.repeat(SHORTEST)).unwrap().derive(sealed).unwrap();
+            let key =
+                secret(&"0123456 ".repeat(4).replace(' ', letter)).unwrap().derive(sealed).unwrap();
             assert_eq!(format!("{key:?}"), "SealKey");
             Seal::new(&key)
         };
@@ -189,7 +199,9 @@ mod tests {
     }
 
     #[test]
-    fn a_short_secret_is_refused() {
+    fn a_secret_that_can_be_guessed_is_refused() {
+        let said = secret(&"0123456".repeat(20)).unwrap_err();
+        assert!(said.contains("a secret of 7 different characters can be guessed"), "{said}");
         let said = secret("0123456789abcdef\n").unwrap_err();
         assert!(said.contains("a secret of 16 characters can be guessed"), "{said}");
         assert!(!said.contains("0123"), "{said}");

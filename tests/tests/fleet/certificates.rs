@@ -1,7 +1,8 @@
 //! One certificate for all nodes. `tools/pebble` builds the authority once.
 
-use std::fs;
+use std::fs::{self, Permissions};
 use std::net::SocketAddr;
+use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -165,6 +166,57 @@ fn a_node_waits_until_the_lock_of_another_one_ends() {
     let other = shop.start();
     other.server.await_log("it does not end as a lock does");
     other.server.await_log("a certificate is asked for");
+}
+
+/// A node that does not reach the authority waits for a minute, and the other one does not.
+#[test]
+fn a_node_that_fails_by_itself_does_not_make_the_others_wait() {
+    let engine = Engine::start();
+    let url = engine.url();
+    let shop = Shop::new(&url, NO_AUTHORITY, "'a.test'");
+    let one = shop.start();
+    one.server.await_log("no certificate: ");
+    assert!(wait::until(LIMIT, || exists(&engine, "attempts:a.test")));
+    let two = shop.start();
+    two.server.await_log("a certificate is asked for");
+    assert_eq!(one.log_lines("a certificate is asked for"), 1, "{}", one.server.log());
+}
+
+/// An engine without memory answers reads, which do not end the outage.
+#[test]
+fn an_engine_that_refuses_the_lock_is_told_once() {
+    let engine = Engine::start();
+    engine.command(&["CONFIG", "SET", "maxmemory", "1"]);
+    let node = Shop::new(&engine.url(), NO_AUTHORITY, "'a.test'").start();
+    let refused = "certificates are not shared with other nodes by the fleet's engine";
+    node.server.await_log(refused);
+    let again = "certificates are shared with other nodes again";
+    let looks = || engine.command(&["INFO", "commandstats"]);
+    let is_asked = || looks().contains("cmdstat_getrange") && looks().contains("cmdstat_eval");
+    assert!(wait::until(LIMIT, is_asked), "{}", looks());
+    engine.command(&["CONFIG", "RESETSTAT"]);
+    assert!(wait::until(LIMIT, is_asked), "{}", looks());
+    let lines = [refused, again, "a certificate is asked for"].map(|text| node.log_lines(text));
+    assert_eq!(lines, [1, 0, 0], "{}", node.server.log());
+    engine.command(&["CONFIG", "SET", "maxmemory", "0"]);
+    node.server.await_log("a certificate is asked for");
+    assert_eq!(node.log_lines(again), 1, "{}", node.server.log());
+}
+
+#[test]
+fn the_check_warns_of_a_secret_that_others_can_use() {
+    let engine = Engine::start();
+    let url = engine.url();
+    let shop = Shop::new(&url, NO_AUTHORITY, "'a.test'");
+    let Node { site, server } = shop.start_in(with_certificate(&Authority::new()));
+    drop(server);
+    let config = site.outside("sendoff.toml");
+    for (mode, is_told) in [(0o644, true), (0o602, true), (0o640, false), (0o600, false)] {
+        fs::set_permissions(site.outside("secret"), Permissions::from_mode(mode)).unwrap();
+        let said = sendoff_tests::sendoff(site.root(), &["check", config.to_str().unwrap()]);
+        let is_said = said.as_ref().unwrap().contains("every user of this machine can read");
+        assert_eq!(is_said, is_told, "{mode:o} {said:?}");
+    }
 }
 
 /// An authority, two nodes, and their engine.

@@ -83,3 +83,21 @@ fn each_node_counts_by_itself_while_the_engine_is_away() {
     assert_eq!(burst(one, "two", "192.0.2.1"), BURST);
     assert!(wait::until(LIMIT, || !passes(two, "two", "192.0.2.1")));
 }
+
+/// An engine that answers reads and has no memory for counts does not serve.
+#[test]
+fn an_engine_that_refuses_counts_is_seen() {
+    let engine = Engine::start();
+    let node = start(&engine.url());
+    node.await_engine();
+    engine.command(&["CONFIG", "SET", "maxmemory", "1"]);
+    assert!(passes(&node, "one", "192.0.2.1"));
+    node.await_away();
+    let says = "it refuses a command: OOM ";
+    assert!(node.status().to_string().contains(says), "{}", node.status());
+    assert_eq!(node.log_lines(says), 1, "{}", node.server.log());
+    assert_eq!(burst(&node, "two", "192.0.2.1"), BURST);
+    engine.command(&["CONFIG", "SET", "maxmemory", "0"]);
+    node.await_engine();
+    assert_eq!(node.log_lines("the fleet's engine is away"), 1, "{}", node.server.log());
+}
