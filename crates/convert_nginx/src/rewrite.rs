@@ -338,8 +338,8 @@ impl Rewriting<'_, '_> {
                 ("return", _) if is_refusal(directive.word()) => made = self.refused(test),
                 ("return", Tested::Unknown) if asks_for_own_file(test) => made = self.refused(test),
                 ("return" | "rewrite", Tested::Unknown)
-                    if !asks_for_files(test)
-                        && !(asks_for_address(test) && is_permanent(directive)) =>
+                    if !(asks_for_files(test)
+                        || asks_for_address(test) && is_permanent(directive)) =>
                 {
                     made = self.refused(test);
                 }
