@@ -125,16 +125,18 @@ async fn read(messages: Option<impl AsyncRead + Unpin>, into: &mut Vec<u8>) {
 
 #[cfg(test)]
 mod tests {
-    use std::fs::{self, Permissions};
-    use std::os::unix::fs::PermissionsExt;
+    use std::fs;
 
     use super::*;
 
     fn hook(script: &str) -> (tempfile::TempDir, DnsHook) {
         let folder = tempfile::tempdir().unwrap();
-        let program = folder.path().join("hook");
-        fs::write(&program, format!("#!/bin/sh\n{script}")).unwrap();
-        fs::set_permissions(&program, Permissions::from_mode(0o755)).unwrap();
+        let (text, program) = (folder.path().join("text"), folder.path().join("hook"));
+        fs::write(&text, format!("#!/bin/sh\n{script}")).unwrap();
+        // By another process: a file that this one has open for writing cannot be executed, and
+        // another test may start a process with a copy of the descriptor at any time.
+        let made = std::process::Command::new("install").args([&text, &program]).status();
+        assert!(made.unwrap().success());
         (folder, DnsHook { program, wait: Duration::ZERO })
     }
 
