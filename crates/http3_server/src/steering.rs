@@ -10,16 +10,16 @@
 //! send to it. The kernel names the sender, and only messages of processes with the user of the
 //! front count. Others could claim any way for tens of thousands of packets in one message.
 
-use std::io::{self, IoSliceMut};
-use std::mem::MaybeUninit;
+use std::io;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr as Name, UnixDatagram};
 
 use quinn_proto::{ConnectionId, ConnectionIdGenerator, EcnCodepoint, RandomConnectionIdGenerator};
+use rustix::net::RecvFlags;
 use rustix::net::sockopt::set_socket_passcred;
-use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, UCred, recvmsg};
 use rustix::process::{getpid, getuid};
+use sendoff_sys::credentials;
 use tokio::io::Interest;
 
 /// Bytes of each connection id.
@@ -132,26 +132,13 @@ impl Inbox {
     /// The socket is broken.
     pub(crate) async fn receive(&self, room: &mut [u8]) -> io::Result<(usize, bool)> {
         loop {
-            let take = || receive(&self.sender, room);
+            let take = || credentials::receive(&self.sender, room, RecvFlags::empty());
             let (length, sender) = self.receiver.async_io(Interest::READABLE, take).await?;
             if let Some(sender) = sender.filter(|sender| sender.uid == getuid()) {
                 return Ok((length, sender.pid != getpid()));
             }
         }
     }
-}
-
-/// Receives a message, and the sender as the kernel knows it.
-fn receive(socket: &UnixDatagram, room: &mut [u8]) -> io::Result<(usize, Option<UCred>)> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmCredentials(1))];
-    let mut about = RecvAncillaryBuffer::new(&mut space);
-    let rooms = &mut [IoSliceMut::new(room)];
-    let received = recvmsg(socket, rooms, &mut about, RecvFlags::CMSG_CLOEXEC)?;
-    let sender = about.drain().find_map(|message| match message {
-        RecvAncillaryMessage::ScmCredentials(sender) => Some(sender),
-        _ => None,
-    });
-    Ok((received.bytes, sender))
 }
 
 fn header(way: &Way) -> [u8; HEADER] {

@@ -4,6 +4,7 @@
 
 pub mod blocks;
 pub mod bounded;
+pub mod credentials;
 pub mod epoch;
 pub mod fdpass;
 pub mod file;

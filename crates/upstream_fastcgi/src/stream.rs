@@ -1,19 +1,16 @@
 //! A connection to a FastCGI application over TCP or a UNIX socket.
 
 use std::collections::VecDeque;
-use std::io::{self, IoSlice, IoSliceMut};
+use std::io::{self, IoSlice};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::thread::{self, ThreadId};
 
 use bytes::BytesMut;
 use rustix::net::sockopt::set_socket_passcred;
-use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
-};
+use rustix::net::{RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use sendoff_config::Address;
-use sendoff_sys::fdpass;
+use sendoff_sys::{credentials, fdpass};
 use sendoff_transport::foreign::{ForeignSocket, check_kinds};
 use tokio::io::{Interest, Ready};
 use tokio::net::{TcpStream, UnixStream};
@@ -108,16 +105,9 @@ impl Stream {
     /// The process that has sent the next unread bytes, if [it is recorded](Self::note_sender).
     pub(super) fn sender(&self) -> Option<u32> {
         let Self::Unix(stream) = self else { return None };
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmCredentials(1))];
-        let mut control = RecvAncillaryBuffer::new(&mut space);
-        let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
-        recvmsg(stream, &mut [IoSliceMut::new(&mut [0])], &mut control, flags).ok()?;
-        control.drain().find_map(|message| match message {
-            RecvAncillaryMessage::ScmCredentials(sender) => {
-                u32::try_from(sender.pid.as_raw_nonzero().get()).ok()
-            }
-            _ => None,
-        })
+        let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
+        let (_, sender) = credentials::receive(stream, &mut [0], flags).ok()?;
+        u32::try_from(sender?.pid.as_raw_nonzero().get()).ok()
     }
 
     /// Clears a readiness: the connection becomes writable again when the peer has read, and
