@@ -3,23 +3,35 @@
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Least time between two messages.
-const INTERVAL: Duration = Duration::from_secs(60);
-
 /// The time of the last message.
-#[derive(Debug, Default)]
-pub struct Seldom(Mutex<Option<Instant>>);
+#[derive(Debug)]
+pub struct Seldom {
+    /// Least time between two messages.
+    interval: Duration,
+    last: Mutex<Option<Instant>>,
+}
+
+impl Default for Seldom {
+    fn default() -> Self {
+        Self::new()
+    }
+}
 
 impl Seldom {
-    /// No message has been logged yet.
+    /// One message a minute at most; none has been logged yet.
     pub const fn new() -> Self {
-        Self(Mutex::new(None))
+        Self::every(Duration::from_secs(60))
+    }
+
+    /// One message in each interval at most; none has been logged yet.
+    pub const fn every(interval: Duration) -> Self {
+        Self { interval, last: Mutex::new(None) }
     }
 
     /// Returns true if the message may be logged now, and then counts it as logged.
     pub fn is_due(&self) -> bool {
-        let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_due = last.is_none_or(|at| at.elapsed() >= INTERVAL);
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_due = last.is_none_or(|at| at.elapsed() >= self.interval);
         if is_due {
             *last = Some(Instant::now());
         }

@@ -8,7 +8,7 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::BytesMut;
 use rustix::net::{
@@ -17,6 +17,7 @@ use rustix::net::{
 };
 use rustix::process::Pid;
 use sendoff_fastcgi::channel::{Announcement, REGISTERED, REGISTRATION_LEN, Registration, Secret};
+use sendoff_report::seldom::Seldom;
 use sendoff_transport::foreign::{self, ForeignSocket};
 use sendoff_upstream_worker::claims::{Claim, Claims, random_secret};
 pub use sendoff_upstream_worker::register::{LinkOrigin, NewLink};
@@ -105,7 +106,7 @@ impl Channel {
         // below.
         let listener = UnixStream::from_std(listener.into())?;
         let places = Arc::new(Semaphore::new(MAX_REGISTERING));
-        let refusals = Rc::<Refusals>::default();
+        let refusals = Rc::new(Refusals::new());
         loop {
             let place = Arc::clone(&places).acquire_owned().await.map_err(io::Error::other)?;
             let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
@@ -184,22 +185,26 @@ impl Channel {
         Ok(pid)
     }
 }
+
 /// Registrations that were refused. Every local process can connect, so the log has one line per
 /// second at most.
-#[derive(Default)]
 struct Refusals {
-    said: Cell<Option<Instant>>,
+    lines: Seldom,
     /// Refusals since the last line, which have none.
     unlogged: Cell<u64>,
 }
 
 impl Refusals {
+    const fn new() -> Self {
+        Self { lines: Seldom::every(Duration::from_secs(1)), unlogged: Cell::new(0) }
+    }
+
     fn note(&self, error: &dyn fmt::Display) {
-        if self.said.get().is_some_and(|said| said.elapsed() < Duration::from_secs(1)) {
-            return self.unlogged.set(self.unlogged.get() + 1);
+        if self.lines.is_due() {
+            let unlogged = self.unlogged.take();
+            tracing::warn!(%error, unlogged, "a registration was refused");
+        } else {
+            self.unlogged.set(self.unlogged.get() + 1);
         }
-        let unlogged = self.unlogged.take();
-        self.said.set(Some(Instant::now()));
-        tracing::warn!(%error, unlogged, "a registration was refused");
     }
 }
