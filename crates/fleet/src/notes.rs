@@ -142,7 +142,7 @@ mod tests {
         assert_eq!(files(), 1);
         drop(new);
         let (are_lost, next) = begin();
-        assert!(are_lost, "the one that took them over has sent none");
+        assert!(are_lost, "the process that took the purges over has sent none");
         next.note(false).unwrap();
         assert!(!next.begin().unwrap());
         drop(next);

@@ -410,8 +410,10 @@ impl Site {
         let is_index = self.router.index_names().iter().any(|index| index == name);
         let is_asked = |asked: Vec<u8>| asked == folder;
         let has_asked = is_index && request.asked_path().is_ok_and(is_asked);
-        let effects = &mut Effects::default();
-        has_asked.then(|| files.refusal(&self.router, request, user, folder, effects))?
+        if !has_asked {
+            return None;
+        }
+        files.refusal(&self.router, request, user, folder, &mut Effects::default())
     }
 
     /// The `.htaccess` files that decide about a request; otherwise the route of its path, if it is
